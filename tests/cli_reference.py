@@ -20,20 +20,20 @@ Results go to stdout; hints, logs and progress to stderr. Output has no colour i
 `NO_COLOR`. Global options stand anywhere before `--`: `hansard -w support run show last`. Brackets
 at the end of a meaning give the default, the environment variable or the range.
 
-| exit code | meaning |
+|exit code|meaning|
 |---|---|
-| 0 | done |
-| 1 | something is wrong: a finding of `check` or `audit`, a difference in `replay` |
-| 2 | an error, in one line with its remedy |
-| 4 | the answer of `sql` was cut |
-| 130, 141 | interrupted; the reader of a pipe left |
+|0|done|
+|1|something is wrong: a finding of `check` or `audit`, a difference in `replay`|
+|2|an error, in one line with its remedy|
+|4|the answer of `sql` was cut|
+|130, 141|interrupted; the reader of a pipe left|
 
 `hansard run resume` and `replay` with a command exit with that command's code.
 
 `--json` prints one JSON object a line. Every command takes it, except {silent}.
 """
 
-_COMMON = 4
+_COMMON = 3
 """An argument or option of so many commands with equal text is described once, on the main page."""
 _SHARED = 2
 """One of so many commands of a group is described once, at the top of the group's page."""
@@ -75,7 +75,7 @@ def reference() -> dict[str, str]:
 def _page(title: str, sections: list[Section], common: set[Row]) -> str:
     counts = Counter(row for *_, rows in sections for row in rows if row not in common)
     shared = {row for row, number in counts.items() if number >= _SHARED}
-    text = f"# `{title}`\n\n{sections[0][2]}\n\nCommon options: [the command line](../cli.md).\n"
+    text = f"# `{title}`\n\n{sections[0][2]}\n\n[Common options](../cli.md).\n"
     if shared:
         text += "\nOf several commands here:\n\n" + _table(sorted(shared))
     if own := [row for row in sections[0][3] if row not in common | shared]:

@@ -47,7 +47,13 @@ These columns mean the same in every table. A table's section lists their names.
 
 """
 
-INTRO = "[General columns](../sql.md#general-columns) have one description for all tables.\n"
+INTRO = """\
+A section begins with what one row is. [General columns](../sql.md#general-columns) have one
+description for all tables.
+"""
+
+ROW = "One row per "
+"""Begin of most comments, which `INTRO` makes superfluous."""
 
 OPTIONAL = ("only_", "by_", "at_", "against")
 """Prefix of parameters that have a default."""
@@ -69,9 +75,9 @@ PAGES = {
 _CREATED = re.compile(r"^CREATE (?:TABLE|VIEW|MACRO) (\w+)", re.MULTILINE)
 _FIELD_TYPE = re.compile(r'(?<=\w|") [A-Z]+(?:\[\])?(?=[,)])')
 _RELATIONS = """
-    SELECT table_name, comment, '' FROM duckdb_tables() WHERE NOT internal
+    SELECT table_name, comment FROM duckdb_tables() WHERE NOT internal
     UNION ALL
-    SELECT view_name, comment, ' (view)' FROM duckdb_views() WHERE NOT internal
+    SELECT view_name, comment FROM duckdb_views() WHERE NOT internal
     ORDER BY table_name
 """
 _COLUMNS = """
@@ -109,11 +115,11 @@ def pages(store: Store) -> dict[str, str]:
     sections: dict[str, str] = {}
     functions: dict[str, str] = {}
     helpers: dict[str, str] = {}
-    for name, comment, kind in store.all(_RELATIONS):
+    for name, comment in store.all(_RELATIONS):
         if name in others:
             continue
         sections[name] = "\n\n".join(
-            [f"## `{name}`{kind}", _text(name, comment), *_columns(name, columns), ""]
+            [f"## `{name}`", _text(name, comment), *_columns(name, columns), ""]
         )
     for name, parameters, comment, scalar in store.all(_MACROS):
         if name in others:
@@ -193,6 +199,8 @@ def _text(name: str, comment: str | None) -> str:
     if not comment:
         message = f"{name} has no comment: describe it in the schema (columns.toml)"
         raise ValueError(message)
+    if comment.startswith(ROW):
+        comment = comment[len(ROW)].upper() + comment[len(ROW) + 1 :]
     return comment.replace("|", "\\|")
 
 

@@ -350,7 +350,7 @@ def test_the_documented_fields_are_those_that_are_read():
 
 
 def _first_column(text):
-    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("|`")]
     return {name.strip(" `") for cell in cells for name in cell.split(",")}
 
 

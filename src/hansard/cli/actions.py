@@ -825,9 +825,8 @@ async def savings(
 ) -> None:
     """Show what resumes and forks answered from the record.
 
-    Calls, tokens, money, seconds, and effects not repeated, as measured when the calls were
-    recorded. A value that was not recorded is shown as unknown, never as 0; a session that was
-    killed has reported nothing.
+    Calls, tokens, money, seconds, and effects not repeated, as recorded. A value that was not
+    recorded is shown as unknown; a session that was killed has reported nothing.
     """
     async with answering() as reader:
         of = _run_in(reader, run)
@@ -856,9 +855,8 @@ async def demonstrate(
     """Record what you do in a browser window as a new run.
 
     Recording ends when you close the window or press Ctrl-C. Each click, text, key and choice is a
-    step, as those of a program are, so that 'hansard actions' and 'hansard experience' accept the
-    run. Text typed into a password field is not recorded: the step has a secret with the field's
-    name.
+    step, so that 'hansard actions' and 'hansard experience' accept the run. Of a password field, a
+    secret with its name is recorded.
     """
     import hansard
     from hansard.ext.browser import chromium

@@ -53,12 +53,9 @@ async def audit(
 ) -> int:
     """Find anomalies in the record.
 
-    Finds intents without an outcome, refused calls that ran nevertheless, retry storms, decisions
-    that were close or rest on untrusted input, costs that do not add up, and models, scores,
-    trials, conversations and times of experiments that contradict themselves or each other.
-    Findings are listed by kind and experiment, the most severe first, each with the next command to
-    run; then the checks without a finding, and the checks that could not be made. Exits with 1 if
-    anything is found.
+    Checks calls, costs, decisions, labels and experiments (docs/audit.md). Findings are listed by
+    kind and experiment, the most severe first, each with the next command to run; then the checks
+    without a finding, and those that could not be made. Exits with 1 if anything is found.
     """
     only = AuditFilter(kinds=tuple(kind or ()), experiment=experiment, severity=severity)
     async with answering() as reader:
@@ -207,9 +204,8 @@ async def why(
 ) -> None:
     """Show why a decision was made.
 
-    Shows the question and the choice, the inputs, the agent's context at that point, the
-    alternatives and how close they were, the verdict of the gate, the versions of prompts, models
-    and tools, the principal that acted, and the consequences.
+    Shows the choice, its inputs and alternatives, the agent's context, the gate's verdict, the
+    versions of prompts, models and tools, the principal that acted, and the consequences.
     """
     output.check_one_answer(html)
     async with answering() as answers:

@@ -75,9 +75,8 @@ async def bisect(
     The search is binary. The check is a shell command, as for 'git bisect run'. It gets the state
     after a step as JSON on stdin and in the file $HANSARD_BISECT_STATE; $HANSARD_BISECT_RUN,
     $HANSARD_BISECT_STEP and $HANSARD_BISECT_AT name it. With COMMAND, each state is forked, COMMAND
-    goes on in the fork, and the check judges its end; $HANSARD_BISECT_RUN is the fork. Forks have
-    the label 'bisect', and no effects. In a run of 'hansard record', COMMAND goes on as 'hansard
-    record --run FORK -- COMMAND' does. Exits with 1 if there is no such step.
+    goes on in the fork without effects, and the check judges its end. Exits with 1 if there is no
+    such step.
     """
     async with reading_run(which) as (workspace, run):
         plan = _Plan(run, check, command or [], ForkEffects(effects), timeout)

@@ -235,11 +235,9 @@ async def import_(
 ) -> int:
     """Import recorded runs.
 
-    Ids derive from content: importing again changes nothing, and a killed import continues where it
-    stopped. Bad records are shown with file, line and reason, and skipped; if there are any, the
-    command exits with 1. Assumptions and omitted data are summed up at the end, and recorded
-    together with the skipped records. For tau2-bench the files may include a submission: hansard
-    audit compares its figures with the runs. Use `events` for files of 'hansard export'.
+    Importing again changes nothing, and a killed import continues where it stopped. Bad records are
+    shown with file, line and reason, and skipped; the command then exits with 1. Assumptions and
+    omitted data are summed up at the end, and recorded (docs/chat-jsonl.md).
     """
     format_, *files = named if named[0] in NAMES else ("", *named)
     if not files:
@@ -450,11 +448,11 @@ async def export(
 ) -> int:
     """Export runs as JSON lines with their exact stored bytes.
 
-    Large payloads are included, and so are the parents of a fork and the earlier runs of a
-    conversation. 'hansard import events' reads the file.
+    Includes large payloads, the parents of a fork and the earlier runs of a conversation. 'hansard
+    import events' reads the file.
 
     With --otlp the runs are sent to an OpenTelemetry collector as spans: one for each run, agent
-    and step. Their ids derive from the run, so that sending it again sends the same spans.
+    and step, always with the same ids.
     """
     if otlp is None and (header_env or no_content):
         fact = "there is no --otlp"

@@ -81,8 +81,7 @@ async def register(
 ) -> None:
     """Register an experiment: arms, metrics, and how it is judged.
 
-    Registering an equal plan again changes nothing. A plan can be replaced until its first run;
-    both plans stay on record.
+    A plan can be replaced until its first run; both plans stay on record.
     """
     name, plan = from_file(file)
     if reason and not replace:
@@ -330,20 +329,14 @@ async def compare(
 ) -> None:
     """Compare the arms of an experiment.
 
-    The metrics of the plan are judged. Without a plan, the only scored metric is judged; if several
-    were scored, choose one with --metric, since no verdict is given without it. Completion (how
-    runs ended) is reported beside. Which direction is better comes from the plan, from
-    --lower-is-better and --higher-is-better, or from the table metric_catalogue; if none states it,
-    the report has the difference and its interval, but no verdict.
+    The metrics of the plan are judged; without a plan the only scored metric, or that of --metric.
+    The better direction comes from the plan, the options, or the table metric_catalogue; without it
+    there is no verdict.
 
-    Trials are paired by task, with clustered standard errors, exact McNemar, intervals that hold at
-    one look and at any look, and Holm's correction over all that is judged; slices (--by) are
-    corrected separately. The verdict is 'better', 'worse' or 'cannot tell', or it names the
-    obstacle: not finished, depends on crashes or missing values, impossible values. A trial without
-    a value counts as a failure unless the plan says otherwise; the report shows how the result
-    changes if such trials are left out. Tasks that only one arm has are left out and listed, unless
-    the plan states the number of tasks. The report begins with a summary of ten lines. The same log
-    and the same options give the same bytes.
+    Trials are paired by task. The verdict is 'better', 'worse' or 'cannot tell', or it names the
+    obstacle (docs/statistics.md). A trial without a value counts as a failure unless the plan says
+    otherwise. The report begins with a summary of ten lines. The same log and options give the same
+    bytes.
     """
     target = sections(show)
     question = Question(

@@ -54,9 +54,8 @@ async def login(
 ) -> None:
     """Print a link that logs a browser in to 'hansard up --http'.
 
-    The link works once, within 60 seconds. Without --credentials the browser sees and does what
-    this command line may: everything. With --credentials it sees what the role of the file sees.
-    With --token a program may do the same as this command line; 'hansard logout' ends that.
+    The link works once, within 60 seconds. The browser sees and does everything; with
+    --credentials, what the role of the file may.
     """
     if token:
         _print_token(credentials, url)

@@ -120,11 +120,9 @@ async def proxy(
 
     The client connects over stdin and stdout: in its configuration, put 'hansard mcp proxy --'
     before the server's command, or replace the server's address by 'hansard mcp proxy --url URL'.
-    With --url and --http any number of clients connect to a local port, whose address replaces the
-    server's in their configuration; they share one run. Frames are passed on unchanged. A call of a
-    tool with effects is recorded before the server gets it, and its answer before the client gets
-    it. Recorded calls are answered from the record: with --run last after a crash, and with --run
-    last --mode offline without a server.
+    With --url and --http any number of clients connect to a local port; they share one run.
+    Recorded calls are answered from the record: with --run last after a crash, and with --run last
+    --mode offline without a server.
     """
     _demand_http(http, token_file, allow_host)
     config = Serving(
@@ -201,11 +199,9 @@ async def serve_record(
 ) -> None:
     """Serve the record to MCP clients.
 
-    Offers its runs, shared state, tasks and questions. Over stdio it serves one client, as one
-    agent in one role; with --http it serves all clients that send a token, each of which belongs to
-    one agent in one role. Calls are recorded in the run that they name, or in a run of the agent's
-    own (workflow 'mcp'). Its runs stay open when the server exits: only leave_run ends an agent's
-    work in a run.
+    Over stdio it serves one client, as one agent in one role; with --http all clients that send a
+    token of an agent. Calls are recorded in the run that they name, or in a run of the agent's own
+    (workflow 'mcp'). Runs stay open when the server exits: only leave_run ends an agent's work.
     """
     opened = _opening(tools or ["default"], prefix, http, as_, token_file, allow_host)
     with termination_event() as stop:
@@ -314,13 +310,11 @@ async def install(
 ) -> None:
     """Configure an MCP client of a project to use the record.
 
-    Without NAME, add a server 'hansard' to the client's configuration that runs 'hansard mcp
-    serve'. With the NAME of a configured server, put 'hansard mcp proxy' before its command or
-    address. The rest of the configuration is unchanged. The record is given by the path of its
-    folder, since a client starts servers in another directory; with --url the client connects to a
-    running server instead. With --hooks, Claude Code's settings are changed so that its tool calls
-    are recorded, or denied by rules in the URL (docs/frameworks.md); a call that cannot be posted
-    does not run.
+    Without NAME, add a server 'hansard' that runs 'hansard mcp serve'. With the NAME of a
+    configured server, put 'hansard mcp proxy' before its command or address. The rest of the
+    configuration is unchanged. With --url the client connects to a running server instead. With
+    --hooks, Claude Code's tool calls are recorded, or denied by rules in the URL
+    (docs/frameworks.md).
     """
     kind = files.CLIENTS[client]
     if hooks is not None:
@@ -458,10 +452,8 @@ def run_agent(
     """Run an agent from its folder, through deepagents.
 
     Needs hansard[agent]. The first start imports the folder into the agent's memory, the space
-    agent/NAME, which is the source of truth from then on. To continue after a crash, start it again
-    with --run: recorded model calls are not paid for again. Pending approvals are printed on
-    stderr. To let the agent change its memory without approval, run 'hansard memory policy
-    agent/NAME off' before the first run.
+    agent/NAME, which counts from then on. To continue after a crash, start it again with --run.
+    Pending approvals are printed on stderr.
     """
     import_extra("deepagents", "'hansard agent run'", "deepagents", "agent")
     rule_file = rule_files.load(rules) if rules is not None else None

@@ -194,9 +194,8 @@ async def remember(
 ) -> None:
     """Add a line to instructions, or propose a run's lessons.
 
-    With TEXT, add it to the space. Without TEXT, SPACE is a run: propose the /remember messages of
-    its users, or the result of the function of --with. 'hansard memory apply' makes a proposal a
-    change.
+    With TEXT, add it to the space. Without TEXT, SPACE is a run: propose its users' /remember
+    messages, or the result of --with. 'hansard memory apply' makes a proposal a change.
     """
     if text is None:
         await _reflect(space, function, ask, what)
@@ -354,8 +353,7 @@ async def compact(
     """Find text that can be shortened.
 
     Also shows why a proposal would be refused. Nothing is changed without --apply. Without --with,
-    lines that repeat the words of other lines are removed. A file that was changed since it was
-    read is a conflict: then nothing is written.
+    lines that repeat the words of other lines are removed.
     """
     terms: Any = {"keep": [Probe(each) for each in keep or ()], "drop_max": drop_max}
     async with answering() as reader:
@@ -579,8 +577,8 @@ async def export(
 ) -> None:
     """Write a space's files to a new folder.
 
-    Files are put where a harness looks for them. The folder is written completely or not at all.
-    Files and settings that the harness cannot express are listed.
+    Files are put where a harness looks for them; those that it cannot express are listed. The
+    folder is written completely or not at all.
     """
     async with reading() as workspace:
         state = await workspace.memories.whole(space_name(space), at)
@@ -620,8 +618,7 @@ async def import_(
 ) -> None:
     """Import a folder or a git history into a space.
 
-    All files are checked before any is written. Author and time of a commit are recorded as the
-    repository states them; commits already imported are skipped.
+    All files are checked before any is written. Commits already imported are skipped.
     """
     if (folder is None) == (git is None):
         raise BadValue("import", "a folder or --git REPO", "give one of the two")
@@ -677,9 +674,8 @@ async def checkout(folder: Folder, harness: As = Harness.AGENTS_MD, space: OfSpa
 async def commit(folder: Folder, reason: Reason = "", by: By = OS_USER) -> int:
     """Record the edits of a checkout as one change.
 
-    Afterwards the folder has the space's current files. Files are compared by their digests at
-    checkout: if someone else changed one of the same files, nothing is written and both texts are
-    shown (exit code 1).
+    Afterwards the folder has the space's current files. If someone else changed one of the same
+    files, nothing is written and both texts are shown (exit code 1).
     """
     async with beginning() as workspace:
         try:

@@ -106,10 +106,9 @@ async def probe(
     """Test whether another input value changes runs' decisions.
 
     For each value, forks each run before the call that returned the value, answers that call with
-    the new value, and runs the program again: pure calls run, model calls are answered from the
-    record, effects are shadowed. In a run of 'hansard record', COMMAND has its proxy again.
-    Compares the decisions in pairs. In COMMAND, {run}, {fork}, {task} and {label.NAME} are replaced
-    by those of the run. Exits with 1 if the decisions differ.
+    the new value, and runs the program again without effects. Compares the decisions in pairs
+    (docs/fairness.md). In COMMAND, {run}, {fork}, {task} and {label.NAME} are replaced by those of
+    the run. Exits with 1 if the decisions differ.
     """
     if not command:
         message = (

@@ -437,10 +437,9 @@ def compare_(
 ) -> None:
     """Compare two prompts over a table of cases.
 
-    Each case is evaluated under both prompts, as a pair of runs of an experiment that is named
-    after the prompts, the cases and the function. Higher scores are better. The report is that of
-    'hansard compare'. If run again, only cases without a score are evaluated. A function with
-    changed source counts as a new function: every case is evaluated with it.
+    Each case is evaluated under both prompts, as a pair of runs of an experiment. Higher scores are
+    better. The report is that of 'hansard compare'. If run again, only cases without a score are
+    evaluated, unless the function's source changed.
     """
     rows = _cases(cases, column)
     function = named(evaluate, "--evaluate")
@@ -532,7 +531,7 @@ async def import_(
     """Import versions with their origins.
 
     Each component or predictor becomes a prompt NAME/PART. The alias 'best' names the best
-    candidate. Importing again adds nothing. Pickles are never loaded.
+    candidate. Importing again adds nothing.
     """
     source = prompt_imports.read_source(file)
     prompt = prompts.check_name(name if name is not None else file.absolute().stem)

@@ -34,9 +34,8 @@ def quickstart(
 ) -> None:
     """Kill an agent of a framework, with and without Hansard.
 
-    Writes two versions of an agent of about 30 lines, which differ in the lines that are shown.
-    Each is killed after it has sent a mail, and started again. Their model is a script on this
-    machine: no key is needed, and nothing is sent to a provider.
+    Each of two agents of about 30 lines is killed after it has sent a mail, and started again.
+    Their model is a script on this machine: no key is needed.
     """
     from hansard.ext.frameworks import quickstart as agents
 

@@ -102,11 +102,11 @@ async def record(
 ) -> int:
     """Record the model calls of a program in any language.
 
-    The program is not changed. It reaches its providers through a local proxy, which it finds by
-    their base-URL variables (OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL ...). Each
-    request is a step of a run: what it sends, and what the provider answers, piece by piece. With
-    --run, recorded calls are answered from the record, and only new ones go to the provider. In a
-    Python program, a call that would go around the proxy is refused. Exits with the program's code.
+    The program reaches its providers through a local proxy, which it finds by their base-URL
+    variables (docs/models.md). Each request is a step of a run, with the answer piece by piece.
+    With --run, recorded calls are answered from the record, and only new ones go to the provider.
+    In a Python program, a call that would go around the proxy is refused. Exits with the program's
+    code.
     """
     demand(command)
     assert command is not None  # noqa: S101 -- demanded
@@ -133,9 +133,9 @@ async def replay(
 ) -> int:
     """Run a program against its recorded model calls.
 
-    No provider is called, and nothing is written. Each answer has the bytes, the pieces and the end
-    of the recorded one. A call that is not on record is refused, with the difference to the nearest
-    recorded request. Exits with the program's code, and with 1 if a call was refused.
+    No provider is called, and nothing is written. Each answer has the recorded bytes and pieces. A
+    call that is not on record is refused, with the difference to the nearest request. Exits with
+    the program's code, and with 1 if a call was refused.
     """
     demand(command)
     assert command is not None  # noqa: S101 -- demanded
@@ -166,11 +166,9 @@ async def calibrate(
 ) -> int:
     """Propose which fields of a program's requests are volatile.
 
-    The program is run twice. The first start is recorded as by 'hansard record', and calls its
-    providers. The second one gets the answers of the first, whatever it asks. Fields that differ
-    are proposed as rules, which 'hansard record' and 'hansard replay' apply with --rules or
-    --volatile, and nothing applies unasked. Exits with the program's code, and with 1 if a request
-    differed.
+    The program is run twice. The first start is recorded as by 'hansard record'. The second one
+    gets the answers of the first. Fields that differ are proposed as rules for --rules of 'hansard
+    record' and 'hansard replay'. Exits with the program's code, and with 1 if a request differed.
     """
     demand(command)
     from hansard.ext.models.calibration import PairingProxy, proposals

@@ -79,8 +79,7 @@ async def apply(
 ) -> None:
     """Set the rules of roles from a file.
 
-    Each role of the file gets exactly the rules there. All rules are checked before the first role
-    is changed. Applying the same file again changes nothing; roles that are not in the file stay as
+    Each role of the file gets exactly the rules there, after all were checked. Other roles stay as
     they are.
     """
     rules = role_rules.read_file(file)
@@ -198,8 +197,8 @@ async def credentials(
 ) -> None:
     """Create a login that reaches the service in one role.
 
-    It reaches nothing else. The file is private to its owner. If run again after an error or a
-    crash, the command completes its work; existing valid credentials are kept.
+    It reaches nothing else. The file is private to its owner. Run again, the command completes what
+    was cut off, and keeps valid credentials.
     """
     target = CredentialsRequest(
         role=role,
@@ -265,8 +264,8 @@ async def view(
 ) -> None:
     """Show what a role may see of a run.
 
-    Now, or at a point by the rules of that time. Events have the role's own numbers. Each use of
-    this command is recorded.
+    Now, or at a point by the rules of that time. Events have the role's own numbers. Each use is
+    recorded.
     """
     secret = _hash_key(key)
     if follow and at is not None:
@@ -339,8 +338,8 @@ async def knew(
 ) -> None:
     """Show what an agent knew when it decided.
 
-    Shows its state, and what its role could see; the events have the role's own numbers. Also lists
-    the views that the agent had been given.
+    Shows its state, what its role could see (with the role's own numbers), and the views that it
+    had been given.
     """
     secret = _hash_key(key)
     async with reading() as workspace:

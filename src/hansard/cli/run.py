@@ -564,10 +564,9 @@ def _next_commands(report: RunReport, open_steps: list[OpenStep]) -> Iterator[Pa
 async def predict(which: Run) -> None:
     """Predict what a kill of a run's agents now would cost.
 
-    For an agent whose process has ended, it states what that cost, as of its last event. It also
-    states what a resume would do. Only what is recorded is known. Work of the program
-    itself is stated as two bounds: the record holds its calls and checkpoints, not what it does
-    between them.
+    Of a process that has ended, it states what that cost. It also states what a resume would do.
+    Work of the program itself is stated as two bounds, since the record holds its calls and
+    checkpoints only.
     """
     async with reading_run(which) as (workspace, run):
         life = await workspace.states.life(run)
@@ -803,8 +802,7 @@ COLUMNS = (
 async def left(which: Run) -> None:
     """Show what a run sent to models, pages and tools, in order.
 
-    Lists each call that was made or may have been made (status `requested` or `in_doubt`) with its
-    recorded arguments; a secret is shown by its name.
+    Lists each call that was made or may have been made, with its recorded arguments.
     """
     async with reading_run(which) as (workspace, run):
         fetch = Payloads(workspace)

@@ -79,13 +79,11 @@ async def runs(
 
     Filters combine with AND.
 
-    A call is in doubt if it is unknown whether its effect happened: its process was killed, or it
-    ended in an error that leaves the effect open and that the agent did not handle. A call is under
-    way while its process is known to be at work; a process on another machine is not known.
+    A call is in doubt if it is unknown whether its effect happened. It is under way while its
+    process is known to be at work on this machine.
 
-    An imported run begins at the time that its source claims, shown with (occurred_at); any other
-    run by the log's time. If the source gives no time, none is shown, and --since and --until leave
-    the run out.
+    An imported run begins at the time that its source claims, shown with (occurred_at). If the
+    source gives no time, --since and --until leave the run out.
     """
     filters = {
         "status": status,
@@ -198,8 +196,7 @@ async def resume(which: Run, command: Command = None) -> int:
 
     Without a command, print how to continue: nothing from the record is ever executed. At a
     terminal, asks for the outcome of a step in doubt if the program has no policy for it
-    (HANSARD_SETTLE). At the end, prints what was answered from the record. A run of 'hansard
-    record' continues as 'hansard record --run RUN -- COMMAND' does.
+    (HANSARD_SETTLE). At the end, prints what was answered from the record.
     """
     if command:
         if recorded_run := await _recorded(which):
@@ -252,8 +249,7 @@ async def fork(
     """Start a new run from a point of another; print its id.
 
     With --replace or --prompt it begins before the first of these steps. Calls that do not depend
-    on them are answered from the record. The file for a call of a model that 'hansard record'
-    recorded holds the provider's JSON body.
+    on them are answered from the record (docs/forks.md).
     """
     chosen = ForkEffects(effects) if effects is not None else None
     edits = [_replacement(each) for each in replace or ()]
@@ -471,10 +467,9 @@ async def replay(
 ) -> int:
     """Replay a run without running tools.
 
-    With a command, that program runs against the record: each call is answered from it; a call that
-    is not on record is an error, and so is a program that makes fewer calls. Without a command,
-    every call is derived again from the recorded arguments and results and compared; exits with 1
-    if one differs. A run of 'hansard record' is replayed as 'hansard replay RUN -- COMMAND' does.
+    With a command, that program runs against the record: a call that is not on record is an error,
+    and so is a program that makes fewer calls. Without a command, every call is derived again from
+    the record and compared; exits with 1 if one differs.
     """
     if command and (recorded_run := await _recorded(which)):
         from hansard.cli.record import demand, run_proxied
@@ -572,10 +567,9 @@ async def diff(
 ) -> int:
     """Compare two runs step by step.
 
-    Agents are matched by name, else by role. Compares their calls, results, decisions and messages,
-    and the runs' status, error and scores; shows the first difference, then all others, and the
-    cost of each run. Tokens and cost are those of the agents; a simulated user (messages with the
-    role 'user') has rows of its own. Exits with 1 if the runs differ.
+    Agents are matched by name, else by role. Compares calls, results, decisions, messages, status,
+    error, scores and cost; the first difference comes first. A simulated user has rows of its own.
+    Exits with 1 if the runs differ.
     """
     async with reading() as workspace:
         runs = [await find_run(workspace, run) for run in (a, b)]
@@ -733,12 +727,9 @@ async def html(
 ) -> None:
     """Write a run as one HTML file that needs no server.
 
-    The page shows the state, board and tasks at each event, messages as a chat, and a search. The
-    page of a completed run opens at its last event. Any other opens at the first call that failed,
+    The page of a completed run opens at its last event, any other at the first call that failed,
     was blocked or is in doubt.
 
-    With --redacted, texts are replaced by their length and a mark that equal ones share; names,
-    numbers, times and structure stay.
     """
     # The run and the page are held in memory: some five times the page's size.
     _show.check_one_answer(output)

@@ -63,9 +63,8 @@ async def search(
 ) -> None:
     """Search the text of events, best match first.
 
-    Searches all texts and keys in the events' data, ignoring case and accents. Payloads stored as
-    blobs are not searched, only their references. The index is updated to the newest event first;
-    while another process updates it, the answer covers what is indexed.
+    Searches texts and keys in the events' data, ignoring case and accents, but no blobs. The index
+    is updated to the newest event first, unless another process does so.
     """
     expression = " ".join(words or [])
     if not expression.strip() and not rebuild:
@@ -239,13 +238,11 @@ async def sql(
 ) -> int:
     """Query the record in SQL, read-only.
 
-    The query runs on the published tables, in a separate process that has access to nothing else
-    and is stopped when it exceeds its limits. --tables lists the tables, 'DESCRIBE runs' the
-    columns of one. The position of the answer, and whether it was cut, is printed on stderr; Arrow
-    and Parquet also have it in their metadata. An answer that was cut exits with 4. With -o the
-    answer is streamed to the file whatever its size, and the file is written completely or not at
-    all: an answer of more than --rows rows, or a table (--format table) of more than 1 GiB, is not
-    written and exits with 4.
+    The query runs in a separate process that has access to nothing else, within limits. --tables
+    lists the tables, 'DESCRIBE runs' the columns of one. The position of the answer, and whether it
+    was cut, is printed on stderr; Arrow and Parquet also have it in their metadata. An answer that
+    was cut exits with 4. With -o the file is written completely or not at all: an answer of more
+    than --rows rows, or a table (--format table) of more than 1 GiB, exits with 4.
     """
     request = _format_of(form, out)
     statement = _question(question, file, list_tables=list_tables)

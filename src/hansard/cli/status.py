@@ -52,9 +52,9 @@ PROGRESS_EVERY = 500
 async def check() -> int:
     """Verify a whole workspace.
 
-    Checks for gaps in positions and versions, bodies that do not match their subjects,
-    transactions, epochs, references between events, and every blob. Compares the whole log with the
-    broker's mark and with the tables. Exits with 1 if anything is wrong.
+    Checks positions, versions, subjects, transactions, epochs, references between events, and every
+    blob. Compares the whole log with the broker's mark and with the tables. Exits with 1 if
+    anything is wrong.
     """
 
     def tell(finding: Finding) -> None:
@@ -145,12 +145,10 @@ RESTORED = (
 async def repair() -> int:
     """Restore lost metadata of a workspace's streams.
 
-    For a workspace whose messages exist but which the embedded broker refuses, because 'meta.inf'
-    or 'meta.sum' of a stream is damaged or missing, as after a power cut. They are replaced by
-    those of an empty stream of the same name; the replaced files are kept in 'repaired' of the data
-    directory. Messages are not changed: restore lost messages from a backup. No other process may
-    use the data directory meanwhile. Exits with 1 if nothing could be restored and messages are
-    lost.
+    For a workspace that the embedded broker refuses because 'meta.inf' or 'meta.sum' of a stream is
+    damaged or missing. They are replaced; the old files are kept in 'repaired'. Messages are not
+    changed: restore lost ones from a backup. No other process may use the data directory meanwhile.
+    Exits with 1 if nothing could be restored and messages are lost.
     """
     config = settings()
     if config.nats_url is not None:
@@ -192,9 +190,9 @@ async def rebuild(
 ) -> int:
     """Rebuild the workspace's tables from its log.
 
-    New tables are built beside the old ones and then replace them. With --verify, they are built up
-    to the position of the old ones, compared table by table, and discarded; exits with 1 if any
-    differs. Stop 'hansard up' of the same workspace first.
+    New tables are built beside the old ones and then replace them. With --verify, they are compared
+    with the old ones and discarded; exits with 1 if any differs. Stop 'hansard up' of the same
+    workspace first.
     """
     config = settings()
     if not verify:
@@ -383,8 +381,8 @@ def _held(rows: list[tuple[str, object]], held: WorkspaceStatus) -> Iterator[Par
 async def check_health() -> int:
     """Show whether 'hansard up' is watching, and what it found.
 
-    Reads one file of the data directory; needs no broker. Exits with 1 if no 'hansard up' watches,
-    if it could not compare a log for 30 s, or if it found a log damaged or forged since it started.
+    Needs no broker. Exits with 1 if no 'hansard up' watches, if it could not compare a log for 30
+    s, or if it found a log damaged or forged.
     """
     report = health(data_dir_of(settings()))
     output.show(report, _render_health(report))

@@ -93,14 +93,13 @@ async def up(
 ) -> None:
     """Run the broker, fill the tables and serve restricted agents.
 
-    Shows each commit when it is made. Serves and shows all existing workspaces and those created
-    meanwhile; with --workspace, which may be repeated, only those, which are created if they are
-    missing (all are projected). A workspace that fails stops no other. Each log is watched for
+    Shows each commit when it is made. Serves all workspaces, also those created meanwhile; with
+    --workspace (repeatable) only those, which are created if missing. Each log is watched for
     damage: see 'hansard health'.
 
     With --http it also serves the page and the API to logged-in callers ('hansard login'), and
-    accepts OpenTelemetry traces and hooks of other programs (docs/otel.md). It listens on this
-    machine; other addresses require --tls-cert and --tls-key, or --behind-proxy.
+    accepts OpenTelemetry traces and hooks (docs/otel.md). Addresses beyond this machine require
+    --tls-cert and --tls-key, or --behind-proxy.
     """
     config = settings()
     private_copy.refuse(data_dir_of(config))

@@ -33,10 +33,9 @@ async def worker(
 ) -> None:
     """Run a workflow's program in each fork that is requested.
 
-    The page requests a run of a fork by its id, and never sends a program: COMMAND is run as 'run
+    The page requests a run of a fork by its id, and never sends a program. COMMAND is run as 'run
     resume FORK' does, one fork after the other, without a terminal. A step in doubt stops it (see
-    HANSARD_SETTLE). Requests, and the end of each, are events on record: see 'hansard sql "FROM
-    work"'. The request of a worker that was killed is free after a minute.
+    HANSARD_SETTLE). Requests are on record: 'hansard sql "FROM work"'.
     """
     if not command:
         raise CallerError("there is no program: hansard worker WORKFLOW -- COMMAND")
