@@ -125,6 +125,7 @@ def small_segments() -> Iterator[None]:
     """Let a generation take several segments, and a segment several blocks and pages."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archived, "SEGMENT_BYTES_MAX", 100_000)
+        patch.setattr(archived, "WRITE_MESSAGES", 256)
         patch.setattr(segment, "BLOCK_MESSAGES_MAX", 700)
         patch.setattr(segment, "PAGE_STREAMS_MAX", 90)
         yield

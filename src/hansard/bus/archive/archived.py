@@ -42,6 +42,9 @@ from hansard.domain.errors import Corrupt
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 """A segment ends with the block that brings it to so many bytes: it is sent in one request."""
 
+WRITE_MESSAGES = 4_096
+"""Least messages that are written at once to a segment that goes on, in a thread."""
+
 CHUNK_MESSAGES_MAX = 256
 """Most messages passed on at once."""
 
@@ -134,10 +137,10 @@ class WorkspaceArchive:
         chain, count = "", 0
         following: Manifest | None = None
         writing: _Writing | None = None
+        new: list[Message] = []
         pattern = f"{subjects.workspace_prefix(self.workspace)}.>"
         try:
             async for chunk in source.chunks(source.first - 1, source.last, pattern):
-                new: list[Message] = []
                 for message in chunk:
                     if following is None and writing is None:
                         following = stored.get(message.position)
@@ -151,14 +154,17 @@ class WorkspaceArchive:
                         self._demand_same(following, chain, message.position)
                         await self._demand_sound(following)
                         following = None
-                if writing is not None and new:
+                if writing is not None and len(new) >= WRITE_MESSAGES:
                     await asyncio.to_thread(writing.writer.extend, new)
+                    new = []
                     if writing.writer.size >= SEGMENT_BYTES_MAX:
                         if not await self._finish(writing, chain):
                             return None
                         writing = None
-            if writing is not None and not await self._finish(writing, chain):
-                return None
+            if writing is not None:
+                await asyncio.to_thread(writing.writer.extend, new)
+                if not await self._finish(writing, chain):
+                    return None
         finally:
             if writing is not None:
                 writing.file.close()
@@ -210,9 +216,8 @@ class WorkspaceArchive:
         rest = {name: size for name, size in sizes.items() if name not in named}
         for name in [*rest]:
             first = name.rpartition("/")[2].partition("-")[0]
-            if not first.isdecimal() or not any(
-                each.first <= int(first) <= each.last for each in generations
-            ):
+            begin = int(first) if first.isdecimal() else 0
+            if not any(each.first <= begin <= each.last for each in generations):
                 del rest[name]
         return len(sizes), rest
 
@@ -292,14 +297,11 @@ class _Selection:
         for frame in frames:
             for prefix in frame.keys() & self.versions.keys():
                 versions = self.versions[prefix]
-                if versions is None:
-                    messages += frame[prefix]
-                else:
-                    messages += [
-                        each
-                        for each in frame[prefix]
-                        if each.subject.rpartition(".")[2] in versions
-                    ]
+                messages += [
+                    each
+                    for each in frame[prefix]
+                    if versions is None or each.subject.rpartition(".")[2] in versions
+                ]
         messages.sort(key=_position)
         return messages
 
