@@ -520,6 +520,28 @@ async def test_no_read_lacks_a_generation_that_the_server_omits(
         await log.close()
 
 
+async def test_a_look_up_without_the_newest_generation_is_repeated(
+    nats: Nats, monkeypatch: pytest.MonkeyPatch
+):
+    """A server of a cluster that leads no more answers it for a while, with the streams it had."""
+    log = await nats.log("old")
+    for version in (1, 2, 3):
+        await log.append(append(ONE, version))
+        if version < 3:
+            await rolled(nats, "old")
+    later, stale = generations._later, [True] * (generations.SURVEYS_MAX + 1)
+
+    async def deposed(*arguments: Any) -> list[int]:
+        numbers = await later(*arguments)
+        return numbers[:-1] if stale and stale.pop() else numbers
+
+    monkeypatch.setattr(generations, "_later", deposed)
+    log._generations.suspect()
+    assert [each.commit.version for each in await log.read(ONE)] == [1, 2, 3]
+    assert not stale
+    await log.close()
+
+
 async def test_a_generation_that_does_not_become_quiet_is_opened_again(
     nats: Nats, monkeypatch: pytest.MonkeyPatch
 ):

@@ -167,7 +167,10 @@ async def part(servers: Cluster, leader: Member, chance: random.Random) -> None:
 
 
 async def wipe(servers: Cluster, leader: Member, chance: random.Random) -> None:
-    """Kill a server, remove its disk, and start it empty once the others agree."""
+    """Kill a server, remove its disk, and start it empty once the others agree; the next one only
+    when that has all data again.
+    """
+    await current(servers)
     one = chance.choice([leader, *servers.members])
     one.kill()
     shutil.rmtree(one.folder / "store")
@@ -208,12 +211,14 @@ async def restart(servers: Cluster, leader: Member, chance: random.Random) -> No
 
 
 async def current(servers: Cluster) -> None:
-    """Wait until each replica of the newest generation follows its leader."""
+    """Wait until each replica of each stream follows its leader."""
 
     async def all_are() -> bool:
         with contextlib.suppress(BusError, NoAnswer):
-            info = await servers.info(await newest(servers))
-            return bool(leader_of(info)) and not late_of(info) and not silent_of(info, 2.0)
+            infos = [await servers.info(name) for name in await streams(servers)]
+            return all(
+                leader_of(info) and not late_of(info) and not silent_of(info, 2.0) for info in infos
+            )
         return False
 
     await until(all_are, GOES_ON_S)
