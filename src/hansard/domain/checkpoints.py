@@ -1,6 +1,8 @@
 """The interval of a loop's checkpoints, from their cost and from recorded failures.
 
-Pure: times are measured, and sessions read, by the caller.
+Pure: times are measured, and sessions read, by the caller. No checkpoint is placed before a tool
+that fails often: it would be inside an item, where no resume begins. The failed sessions of such
+tools shorten the interval instead.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ before it opens the next. On a single server every subscriber's connection has t
 the answer to any request that was sent after a commit of the next generation was acknowledged. So a
 read that ends without a notice has missed nothing. Reads of a stream with several replicas ask its
 leader first, whose answer shows the seal.
+
+Long because each kind of read is routed to the generations that hold it.
 """
 
 from __future__ import annotations

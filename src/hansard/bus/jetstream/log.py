@@ -232,11 +232,11 @@ class Reader:
         while end > 0 and len(runs) < most and span <= RECENT_POSITIONS_MAX:
             first = max(1, end - span + 1)
             for message in reversed(await self._messages.matching(pattern, first, end)):
-                stream = self._decode(message).stream
+                stream = self._decode(message).stream if len(runs) < most else None
                 if isinstance(stream, RunStream):
                     runs[stream.run] = None
             end, span = first - 1, 2 * span
-        return [*runs][:most]
+        return [*runs]
 
     async def head(self) -> int:
         """See `EventLog.head`."""

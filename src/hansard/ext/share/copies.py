@@ -79,13 +79,12 @@ _MARKS = (b'"$hash"', b'"$cut"', b'"$parts"', b'"$append"')
 
 
 class Copy(msgspec.Struct):
-    """A copy of a run.
+    """A copy of a run, a prompt or a memory space.
 
     Attributes:
         run: Its id: derived from the publisher, the run and what is shown of it.
-        of: The run that it shows.
-        shown: The digest of the view.
-        owner: The publisher of a prompt or a memory space; empty for a run, whose id names it.
+        of: The run, prompt or memory space that it shows.
+        shown: The digest of the view of a run.
         commits: Its commits, in order: their positions are numbers of the view's lines.
         blobs: Large values that its commits name.
         left_out: The number of lines that it lacks, by kind.
@@ -94,7 +93,6 @@ class Copy(msgspec.Struct):
     run: str
     of: str
     shown: str
-    owner: str = ""
     commits: list[CommitLine] = []
     blobs: list[bytes] = []
     left_out: Counter[str] = msgspec.field(default_factory=Counter)
@@ -113,14 +111,9 @@ def stream_of(named: str) -> WorkspaceStream:
     return WorkspaceStream(kind, ids.name(kind, name))
 
 
-def owner_of(publisher: str, workspace: str) -> str:
-    """Return the owner of the prompts and memory spaces of a publisher's workspace."""
-    return f"{publisher}/{workspace}"
-
-
-def commit_id(owner: str, stream: StreamId, version: int, event: str) -> str:
-    """Return the id of a commit of a copy of a run, or of an owner's prompt or memory space."""
-    return uuid8("hansard.copy", owner, str(stream), str(version), event)
+def commit_id(copy: str, stream: StreamId, version: int, event: str) -> str:
+    """Return the id of a commit of a copy."""
+    return uuid8("hansard.copy", copy, str(stream), str(version), event)
 
 
 def origin_of(workspace: str, role: str, of: str) -> str:
@@ -171,7 +164,7 @@ async def also(
     stream = stream_of(named)
     history = await workspace.log.read(stream, up_to=up_to)
     lines, hidden = await _lines(workspace.blobs, "", history, rules, key)
-    made = Copy("", named, "", owner_of(publisher, workspace.log.workspace))
+    made = Copy(id_of(publisher, workspace.log.workspace, "", named, ""), named, "")
     builder = _Builder(workspace, made, whole=True)
     if hidden or not lines or not all(builder.repeat(stream, *line) for line in lines):
         fact = f"there is no {named}, or the role does not see all of it"
@@ -414,7 +407,7 @@ class _Builder:
         if isinstance(stream, AgentStream):
             actor = Actor(IMPORTER, (stream.agent,))
         commit = Commit(
-            id=commit_id(self._made.run or self._made.owner, stream, version, line.id),
+            id=commit_id(self._made.run, stream, version, line.id),
             version=version,
             at=line.at,
             actor=actor,

@@ -200,8 +200,15 @@ class Packs(Noun[C_co], noun="pack"):
     async def _publish(
         self, folder: str, manifest: Manifest, section: bytes, signer: Any, by: str, reason: str
     ) -> PackReport:
-        """Give a pack its number, sign, record and store it."""
-        manifest = await self._numbered(manifest)
+        """Give a pack its number (of its name's newest pack if it repeats that one, else the next),
+        sign, record and store it.
+        """
+        known = (await self._known(manifest.key))[PackMade]
+        named = (each.manifest for each in known.values() if each.manifest.name == manifest.name)
+        newest = max((each.number for each in named), default=0)
+        repeated = msgspec.structs.replace(manifest, number=newest)
+        number = newest if repeated.pack in known else newest + 1
+        manifest = msgspec.structs.replace(manifest, number=number)
         first = msgspec.json.encode(_First(manifest, signer.sign(manifest.signed).hex()))
         if len(first) >= MANIFEST_BYTES_MAX or len(section) > PACK_BYTES_MAX:
             raise BadValue("runs", f"{len(section):,} bytes", "make several packs of fewer runs")
@@ -213,20 +220,10 @@ class Packs(Noun[C_co], noun="pack"):
             pack=manifest.pack, file=f"{folder.rstrip('/')}/{name}", manifest=manifest
         )
 
-    async def _numbered(self, manifest: Manifest) -> Manifest:
-        """Return the manifest with the number of its name's newest pack if it repeats that one,
-        else with the next.
-        """
-        known = (await self._known(manifest.key))[PackMade]
-        named = (each.manifest for each in known.values() if each.manifest.name == manifest.name)
-        newest = max((each.number for each in named), default=0)
-        same = msgspec.structs.replace(manifest, number=newest)
-        return same if same.pack in known else msgspec.structs.replace(manifest, number=newest + 1)
-
     async def _section(self, made: Sequence[copies.Copy]) -> bytes:
         out = io.BytesIO()
         section = writer.Section(self._workspace.blobs, out.write)
-        names = [each.run for each in made if each.run]
+        names = [each.run for each in made if each.shown]
         section.line(Header(0, writer.FORMAT, names, names, []))
         for each in made:
             for blob in each.blobs:
@@ -475,8 +472,8 @@ def _demand_own(manifest: Manifest, line: writer.Line) -> None:
 
 def _is_owned(manifest: Manifest, stream: StreamId, commit: Commit) -> bool:
     """Return whether a commit of a prompt or a memory space is of a pack's publisher."""
-    owner, event = copies.owner_of(manifest.key, manifest.workspace), commit.events[0].id
-    return commit.id == copies.commit_id(owner, stream, commit.version, event)
+    copy = copies.id_of(manifest.key, manifest.workspace, "", str(stream), "")
+    return commit.id == copies.commit_id(copy, stream, commit.version, commit.events[0].id)
 
 
 def _demand_marked(line: CommitLine, run: str, label: str) -> None:
