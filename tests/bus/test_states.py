@@ -151,6 +151,33 @@ async def test_a_run_at_any_position_holds_whole_commits_up_to_it(world):
             assert view.vector.get(str(stream), 0) == view.agents["a"].version
 
 
+async def test_a_run_that_is_read_on_is_what_a_first_read_returns(shared_world):
+    """After more commits only these are read: life, keys and agents, of a fork, too."""
+    record, states = shared_world.record, shared_world.states()
+    async with record.run("w", agent="a", role="r") as session:
+        await session.board.put("k", 0)
+        fork = await record.fork(session.run, effects="live")
+        for run in (session.run, fork):
+            await states.run(run)
+        async with record.run("w", agent="b", role="r", run=fork) as other:
+            for number in range(3):
+                await session.board.put(f"k{number}", number)
+                await session.board.append("list", number)
+                await session.message("user", f"m{number}")
+                await other.board.append("list", -number)
+                for run in (session.run, fork):
+                    fresh = await shared_world.states().run(run)
+                    assert await states.run(run) == fresh
+                    alone = await states.run(run, only=("a",))
+                    assert (alone.agents, alone.boards) == ({"a": fresh.agent("a")}, fresh.boards)
+                    assert (await states.outline(alone))[-1] == (await states.outline(fresh))[-1]
+                    early = await states.run(run, AtPosition(fresh.position - 2))
+                    at = AtPosition(early.position)
+                    assert early == await shared_world.states().run(run, at)
+    with pytest.raises(hansard.NotFound, match="agent 'nobody'"):
+        await states.run(fork, only=("nobody",))
+
+
 def _whole_at(stored: Stored) -> int:
     tx = stored.commit.tx
     return stored.position if tx is None else stored.position - tx.index + tx.count - 1

@@ -14,7 +14,9 @@ from playwright.async_api import Route
 
 import hansard
 from benchmarks.bench_page import _Stream
+from hansard.bus.log import Append
 from hansard.domain.agent import MessageAdded, SessionBegan
+from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream, RunStream
 from hansard.domain.run import AgentJoined, RunStarted
 from tests.cli.support import WORKSPACE, Runs
@@ -95,6 +97,38 @@ async def test_a_context_is_read_of_agents_that_were_there(tab: Tab, runs: Runs,
     go_on.set()
     await tab.page.wait_for_selector("#now .note:has-text('No agent had begun')")
     assert [url for url in requested if "/context" in url] == []
+
+
+async def test_the_agent_at_the_point_is_shown_before_the_others(tab: Tab, runs: Runs, home: Path):
+    """Of a large run one agent is read first; the page states that the others are still read."""
+    del runs
+    async with hansard.connect_async(WORKSPACE, data_dir=home) as record:
+        life, commits = _Stream(RunStream("crowd"), "a0"), list[Append]()
+        commits.append(life.commit(RunStarted(workflow="large")))
+        for name in ("a0", "a1"):
+            life.actor = Actor(name)
+            commits.append(life.commit(AgentJoined(agent=name, role="r")))
+            begun = SessionBegan(
+                epoch=1, agent=name, role="r", server_version="1", protocol_version="1"
+            )
+            message = MessageAdded(role="user", content=Raw(b'"a message"'), fingerprint="f" * 22)
+            stream = _Stream(AgentStream("crowd", "r", name), name)
+            commits.append(stream.commit(begun))
+            commits += [stream.commit(*[message] * 500) for _ in range(6)]
+        await record.workspace.log.append_bulk(commits)
+    go_on = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await go_on.wait()
+        await route.continue_()
+
+    await tab.page.route(re.compile(r"/api/.*/runs/crowd$"), hold)
+    await tab.page.goto(tab.site.view("/runs/crowd"))
+    await tab.page.wait_for_selector("#now .agent[data-agent=a1]")
+    assert await tab.text("#now .note") == "Reading the other agents…"
+    go_on.set()
+    await tab.page.wait_for_selector("#now .agent[data-agent=a0]")
+    await tab.page.wait_for_selector("#now .note", state="detached")
 
 
 async def test_a_large_text_and_a_large_list_are_shown_in_parts(tab: Tab, runs: Runs, home: Path):

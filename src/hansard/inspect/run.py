@@ -263,7 +263,7 @@ class KeyHistory(Answer, kw_only=True):
 
 async def keys(workspace: Workspace, run: str, up_to: UpTo) -> Keys:
     """Return the keys that exist at a point. Raises NotFound, UnknownEvent, Corrupt."""
-    view = await workspace.states.run(run, up_to)
+    view = await workspace.states.run(run, up_to, ())
     entries = [
         Key(run=run, key=name, **state.key(each), position=view.position)
         for name, each in sorted(view.boards.items())
@@ -278,7 +278,7 @@ async def key_history(
 
     Raises NotFound (it was never written up to that point), UnknownEvent, Corrupt.
     """
-    view = await workspace.states.run(run, up_to)
+    view = await workspace.states.run(run, up_to, ())
     writes = await _writes(workspace, KeyStream(run, key), view.position)
     if not writes:
         where = f"key {key!r} of run {run} at position {view.position}"

@@ -7,7 +7,7 @@ import { AroundContext, Fold, Value } from "../ui/value";
 import { useState } from "preact/hooks";
 import type { Change, ChangesAnswer } from "./answers";
 import { GoToAddress } from "./event";
-import { useModel, useSettled } from "./model";
+import { useModel } from "./model";
 
 const ROWS = 200; // changes shown at once
 
@@ -41,7 +41,7 @@ export function ChangesPanel() {
   const model = useModel();
   const { outline } = model;
   const pin = model.pin.value;
-  const at = useSettled(outline.address(model.point.value));
+  const { at } = model;
   const [position, index] = pin.split(".").map(Number);
   const isLater = pin !== "" && outline.at(position, index ?? Infinity) > model.point.value;
   const [since, to] = isLater ? [at, pin] : [pin, at];

@@ -7,7 +7,7 @@ import { Fragment, type ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { Problem } from "../app/source";
 import type { EventAnswer } from "./answers";
-import { useEvents, useModel, useSettled, type RunModel } from "./model";
+import { useEvents, useModel, type RunModel } from "./model";
 import { ChangeLink, ResultLink, WhyLink } from "../views/ask/links";
 import { titleOf, VERSION, versionName } from "./words";
 
@@ -203,7 +203,7 @@ function eventsToRead(model: RunModel, item: number, point: number): number[] {
 export function EventPanel() {
   const model = useModel();
   const { outline } = model;
-  const [settled, find] = [useSettled(outline.address(model.point.value)), model.find.value];
+  const [settled, find] = [model.at, model.find.value];
   void model.version.value;
   const [position, index] = settled.split(".").map(Number);
   const point = outline.at(position, index);

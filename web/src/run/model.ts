@@ -16,7 +16,7 @@ const BEFORE = 16; // positions before the point that are read with it
 const PAGE = 50_000; // rows read at once after them
 const POSITIONS = 60; // positions whose first words are read at once
 const KEPT = 2_000; // newest events kept after they were read
-const SETTLE_MS = 70; // from a move until panels read the point,
+export const SETTLE_MS = 100; // from a move until panels read the point,
 const FOLLOW_MS = 300; // and while the newest event is followed
 const READS = 4; // events that are read at once while the point moves
 
@@ -29,6 +29,7 @@ export class RunModel {
   readonly worded = signal(0); // rises when first words were read
   readonly problem = signal<Problem | null>(null);
   readonly point = signal(-1);
+  readonly settled = signal(""); // address of the point as panels read it, a moment later
   readonly find = signal(""); // the searched text, while the point is one of its matches
   readonly byTime = signal(false);
   readonly follows = signal(false); // the point is the newest event, and stays so
@@ -89,6 +90,7 @@ export class RunModel {
       if (point === null) this.open(address);
       else this.point.value = point;
       this.pending = this.point.value;
+      this.settled.value ||= this.outline.address(this.point.value);
       this.isReady.value = true;
     });
   }
@@ -203,6 +205,11 @@ export class RunModel {
     this.go(this.outline.at(position, index ?? Infinity));
   }
 
+  // The address that panels read: at once where the source holds its answers.
+  get at(): string {
+    return this.source.now ? this.outline.address(this.point.value) : this.settled.value;
+  }
+
   // A point for reads: none for the newest event, which is read as of now.
   asOf(address: string): string | undefined {
     const isNow = !this.source.now && this.isWhole.value && address === this.outline.address(this.outline.size - 1);
@@ -277,27 +284,24 @@ export function useModel(): RunModel {
   return model;
 }
 
-// An address for reads: at once where the source holds its answers, else a moment later, so that a moving
-// point is read now and then.
-export function useSettled(address: string): string {
-  const model = useModel();
-  const { source, follows } = model;
-  const [settled, setSettled] = useState(address);
+// Let the panels of a run follow its point a moment later, so that a moving point is read now and then.
+export function useSettling(model: RunModel): void {
+  const { settled, follows } = model;
+  const address = model.outline.address(model.point.value);
   const newest = useRef(address);
   const timer = useRef(0);
   newest.current = address;
   useEffect(() => {
-    if (source.now || settled === address || timer.current) return;
+    if (settled.value === address || timer.current) return;
     const wait = () => void (timer.current = window.setTimeout(settle, follows.peek() ? FOLLOW_MS : SETTLE_MS));
     const settle = () => {
       if (model.reads >= READS) return wait();
       timer.current = 0;
-      setSettled(newest.current);
+      settled.value = newest.current;
     };
     wait();
-  }, [address, settled]);
+  }, [address, settled.value]);
   useEffect(() => () => clearTimeout(timer.current), []);
-  return source.now ? address : settled;
 }
 
 // Events in full by their addresses: those that are here, and null for others that are read.

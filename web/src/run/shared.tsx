@@ -9,7 +9,7 @@ import { count, duration, inLine, moment, plural, preview, printable } from "../
 import { AroundContext, Fold, Payload, TextBlock, Value } from "../ui/value";
 import type { BoardAnswer, EventAnswer, Key, Task, TasksAnswer } from "./answers";
 import { GoTo, GoToAddress } from "./event";
-import { useEvents, useModel, useSettled } from "./model";
+import { useEvents, useModel } from "./model";
 import { upTo, type Outline } from "./outline";
 import { boardShown } from "./shown";
 import { Newest } from "./state";
@@ -73,7 +73,7 @@ function Board({ answer }: { answer: BoardAnswer }) {
 
 export function BoardPanel() {
   const model = useModel();
-  const at = useSettled(model.outline.address(model.point.value));
+  const { at } = model;
   const read = useRead<BoardAnswer>(`${model.path}/board`, { at: model.asOf(at) });
   const [event] = useEvents([at]);
   const here = event && "id" in event ? event.id : null;
@@ -132,7 +132,7 @@ function Tasks({ answer }: { answer: TasksAnswer }) {
 
 export function TasksPanel() {
   const model = useModel();
-  const at = useSettled(model.outline.address(model.point.value));
+  const { at } = model;
   const read = useRead<TasksAnswer>(`${model.path}/tasks`, { at: model.asOf(at) });
   return (
     <Panel id="tasks" name="Tasks" label="Tasks at this point" bar={<span id="tasks-at" class="mono">at {at}</span>} busy={read.loading}>
@@ -148,12 +148,17 @@ const CHATS: [string, string][] = [["mail", "Between agents"], ["window", "In co
 const NEWEST = 30; // messages shown, and read, at once
 
 // Messages between agents and those that agents recorded of their windows, ascending.
+const messages = new WeakMap<Outline, { size: number; mail: number[]; window: number[] }>();
 export function messagesOf(outline: Outline): { mail: number[]; window: number[] } {
+  const known = messages.get(outline);
+  if (known?.size === outline.size) return known;
   const types = outline.types.findIndex((type) => type.startsWith("mail.sent"));
   const mail = [];
   for (let number = 0; types >= 0 && number < outline.size; number++) if (outline.type[number] === types) mail.push(number);
   const window = outline.agents.flatMap((agent) => agent.messages).sort((a, b) => a - b);
-  return { mail, window };
+  const found = { size: outline.size, mail, window };
+  messages.set(outline, found);
+  return found;
 }
 
 function Content({ content }: { content: any }) {
@@ -210,8 +215,7 @@ export function ChatPanel({ openEvent }: { openEvent: () => void }) {
   const shown = useMemo(() => [...(hidden.includes("mail") ? [] : all.mail), ...(hidden.includes("window") ? [] : all.window)].sort((a, b) => a - b), [all, hidden]);
   const size = upTo(shown, point);
   const list = shown.slice(0, size);
-  const settled = useSettled(outline.address(point));
-  const isSettled = settled === outline.address(point);
+  const isSettled = model.at === outline.address(point);
   const newest = list.slice(-NEWEST);
   const events = useEvents(isSettled ? newest.map((number) => outline.address(number)) : []);
   const byNumber = new Map(newest.map((number, index) => [number, events[index]]));

@@ -1,7 +1,7 @@
 // The state at the point: the run's life, its agents, and one agent in full.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { useRead, type Read } from "../app/reads";
 import { query, setQuery } from "../app/place";
 import type { Value } from "../app/source";
@@ -10,7 +10,7 @@ import { count, firstWords, plural, preview } from "../ui/text";
 import { AroundContext, failureText, Fold, Payload, TextBlock, Value as Content } from "../ui/value";
 import type { AgentFigures, ContextAnswer, Life, Message, RunAnswer } from "./answers";
 import { DecisionEvent, GoTo, GoToAddress } from "./event";
-import { useModel, useSettled, type RunModel } from "./model";
+import { useModel, type RunModel } from "./model";
 import { upTo, type Agent, type Outline } from "./outline";
 import { contextShown, runShown } from "./shown";
 import { gistOf, titleOf } from "./words";
@@ -103,10 +103,9 @@ function Window({ model, agent, at }: { model: RunModel; agent: string; at: Valu
   );
 }
 
-function AgentInFull({ figures, at }: { figures: AgentFigures; at: Value }) {
+function AgentInFull({ figures, at, point }: { figures: AgentFigures; at: Value; point: number }) {
   const model = useModel();
   const { outline } = model;
-  const point = model.point.value;
   const lane = outline.agentNamed(figures.agent);
   const decisions = lane?.decisions.slice(0, upTo(lane.decisions, point)) ?? [];
   const saved = lane?.checkpoints.slice(0, upTo(lane.checkpoints, point)) ?? [];
@@ -136,23 +135,21 @@ function AgentInFull({ figures, at }: { figures: AgentFigures; at: Value }) {
 }
 
 // The agent of an event, or of the nearest agent's event before it.
-function laneAt(outline: Outline, address: string): Agent {
-  const [position, index] = address.split(".").map(Number);
-  const here = outline.at(position, index);
-  let number = here;
+function laneAt(outline: Outline, point: number): Agent {
+  let number = point;
   while (number > 0 && !outline.isAgents(number)) number--;
-  return outline.agentOf(outline.isAgents(number) ? number : here);
+  return outline.agentOf(outline.isAgents(number) ? number : point);
 }
 
 export function StatePanel() {
   const model = useModel();
   const { outline } = model;
-  const point = model.point.value;
-  const here = outline.address(point);
-  const at = useSettled(here);
+  const { at } = model;
+  const [position, index] = at.split(".").map(Number);
+  const point = outline.at(position, index);
   const selected = query.value.agent ?? "";
   const asOf = model.asOf(at);
-  const lane = outline.agentNamed(selected) ?? laneAt(outline, at);
+  const lane = outline.agentNamed(selected) ?? laneAt(outline, point);
   // Of a large run the agent of the event is read and shown before all agents, which take longer.
   const isLarge = !model.source.now && (outline.size > LARGE || !model.isWhole.value);
   const isHere = (read: Read<RunAnswer>) => read.data !== null && read.query.at === asOf;
@@ -167,8 +164,8 @@ export function StatePanel() {
     <section id="state" class="panel" role="tabpanel" aria-label="State at this point">
       <h2 class="unseen">State</h2>
       <div class="bar"><span id="asof" class="mono">at {at}</span></div>
-      <div id="now" class="body" aria-busy={read === one || read.loading || at !== here}>
-        <Shown read={read}>
+      <div id="now" class="body" aria-busy={read === one || read.loading || at !== outline.address(model.point.value)}>
+        {useMemo(() => <Shown read={read}>
           {(answer) => {
             const { run, agents } = runShown(answer);
             const shown = [lane.name, agents[0]?.agent].map((name) => agents.find((each) => each.agent === name)).find((each) => each);
@@ -186,11 +183,11 @@ export function StatePanel() {
                   {read === one && (all.problem ? <Failed problem={all.problem} again={all.reload} /> : <p class="note" role="status">Reading the other agents…</p>)}
                   {!agents.length && <p class="note">No agent had begun at this point.</p>}
                 </div>
-                {shown && <AgentInFull key={shown.agent} figures={shown} at={read.query.at} />}
+                {shown && <AgentInFull key={shown.agent} figures={shown} at={read.query.at} point={point} />}
               </AroundContext.Provider>
             );
           }}
-        </Shown>
+        </Shown>, [read.data, read.problem, read === one, all.problem, lane, selected, point, model.version.peek()])}
       </div>
     </section>
   );

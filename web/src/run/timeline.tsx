@@ -8,7 +8,7 @@ import { Rec } from "../ui/pieces";
 import { count, duration, inLine, moment } from "../ui/text";
 import type { EventAnswer } from "./answers";
 import { gapText, tickText, UNITS } from "./axis";
-import { useEvents, useModel, useSettled, type RunModel } from "./model";
+import { useEvents, useModel, type RunModel } from "./model";
 import { BAD, KINDS, type Outline } from "./outline";
 import { headline, VERSION, versionName } from "./words";
 
@@ -178,7 +178,7 @@ function Slider({ model }: { model: RunModel }) {
     const now = Number((event.currentTarget as HTMLInputElement).value);
     model.go(isByTime ? model.axis.nearest(now / UNITS) : now);
   };
-  const [answer] = useEvents([useSettled(outline.address(point))]);
+  const [answer] = useEvents([model.at]);
   const claimed = answer && "occurred_at" in answer ? answer.occurred_at : null;
   const stated = outline.timeStated(point);
   const spoken = claimed ? `, occurred at ${inLine(claimed)}` : stated === null ? "" : `, ${moment(stated, true)}`;
@@ -195,7 +195,7 @@ function Where({ model }: { model: RunModel }) {
   const [point, isWhole] = [model.point.value, model.isWhole.value];
   void model.version.value;
   const here = outline.address(point);
-  const [read] = useEvents([useSettled(here)]);
+  const [read] = useEvents([model.at]);
   const event = read && "stream" in read && read.address === here ? read : null;
   const isTimed = event ? event.time !== null : outline.timeStated(point) !== null;
   const since = (outline.time[point] - outline.time[firstTimed(outline)]) / 1000;
@@ -233,7 +233,7 @@ export function Timeline() {
   const names = outline.agents.map((agent) => agent.name);
   const shown = names.length > LANES ? [...names.slice(0, LANES - 1), `${names.length - LANES + 1} more`] : names;
   const isTimed = outline.when.size === 0 || model.axis.isTimed;
-  const [read] = useEvents([useSettled(outline.address(point))]);
+  const [read] = useEvents([model.at]);
   useLayoutEffect(() => {
     document.documentElement.dataset.axis = isByTime ? "time" : "order";
   }, [isByTime]);

@@ -1,10 +1,10 @@
 // The trace: nested steps with branches, attempts and times; facts at the place they were recorded.
 
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { VirtualList, type Place } from "../ui/list";
 import { Empty, Pill, Rec, Who } from "../ui/pieces";
 import { duration, firsts, moment } from "../ui/text";
-import { useModel, type RunModel } from "./model";
+import { SETTLE_MS, useModel, type RunModel } from "./model";
 import { KINDS, upTo, type Kind, type Outline } from "./outline";
 import { gistOf, GLYPHS, titleOf } from "./words";
 
@@ -94,7 +94,16 @@ export function Trace({ openEvent }: { openEvent: (byKey?: boolean) => void }) {
   const current = rowOf(outline, shown, outline.item[point]);
   const start = model.isWhole.value ? outline.time[0] : null;
   void model.worded.value;
-  const onRange = (first: number, last: number) => void model.words(Array.from(shown.subarray(first, last + 1)).flatMap((item) => [outline.first[item], outline.last[item]])).catch(() => undefined);
+  const sight = useRef({ first: 0, last: -1, timer: 0, read: () => undefined as void });
+  sight.current.read = () => {
+    const { first, last } = Object.assign(sight.current, { timer: 0 });
+    model.words(Array.from(shown.subarray(first, last + 1)).flatMap((item) => [outline.first[item], outline.last[item]])).catch(() => undefined);
+  };
+  const onRange = (first: number, last: number) => { // first words are read now and then while the point moves
+    Object.assign(sight.current, { first, last });
+    if (!outline.hasWords) sight.current.timer ||= window.setTimeout(() => sight.current.read(), SETTLE_MS);
+  };
+  useEffect(() => () => clearTimeout(sight.current.timer), []);
   const select = (row: number) => model.go(outline.last[shown[Math.max(0, Math.min(shown.length - 1, row))]]);
   const fold = (item: number) => {
     if (!collapsed.current.delete(item)) collapsed.current.add(item);
@@ -136,7 +145,7 @@ export function Trace({ openEvent }: { openEvent: (byKey?: boolean) => void }) {
         <label class="check"><input id="hide" type="checkbox" checked={hideLater} onChange={(event) => setHideLater(event.currentTarget.checked)} /> Hide rows after this point</label>
       </div>
       {shown.length ? (
-        <VirtualList id="tree" rowsId="rows" class="tree" role="tree" label="Steps and facts" size={shown.length} height={ROW_HEIGHT} current={current} active={current >= 0 ? `row-${shown[current]}` : undefined} onKeyDown={onKey} onClick={onClick} onRange={onRange} row={(index, place) => <Row key={shown[index]} model={model} item={shown[index]} isCurrent={index === current} isClosed={collapsed.current.has(shown[index])} place={place} start={start} />} />
+        <VirtualList id="tree" rowsId="rows" class="tree" role="tree" label="Steps and facts" size={shown.length} height={ROW_HEIGHT} current={current} active={current >= 0 ? `row-${shown[current]}` : undefined} onKeyDown={onKey} onClick={onClick} onRange={onRange} row={(index, place, slot) => <Row key={slot} model={model} item={shown[index]} isCurrent={index === current} isClosed={collapsed.current.has(shown[index])} place={place} start={start} />} />
       ) : <Empty>No row is of the selected kinds{hideLater ? " up to this point" : ""}.</Empty>}
     </section>
   );

@@ -1,11 +1,11 @@
 // One run: one point, moved by slider, keys, rows, links and search; everything follows it.
 
-import { signal } from "@preact/signals";
+import { computed, effect, signal, untracked } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isControl, useCommands } from "../app/keys";
 import { address, query, setQuery } from "../app/place";
-import { useRead, useSource, useStream } from "../app/reads";
+import { asProblem, useRead, useSource, useStream } from "../app/reads";
 import { Ends, live, title } from "../app/shell";
 import { isPrinting } from "../ui/list";
 import { Empty, Facts, Failed, Rec, Tabs, Waiting, type Tab } from "../ui/pieces";
@@ -15,7 +15,7 @@ import { RunQuestions } from "../views/ask/links";
 import type { BoardAnswer, Life, RunAnswer, TasksAnswer } from "./answers";
 import { ChangesPanel } from "./changes";
 import { EventPanel } from "./event";
-import { ModelContext, RunModel, useModel } from "./model";
+import { ModelContext, RunModel, useModel, useSettling } from "./model";
 import { upTo, type Rows } from "./outline";
 import { BoardPanel, ChatPanel, messagesOf, TasksPanel } from "./shared";
 import { assignment, Scores, StatePanel } from "./state";
@@ -53,7 +53,7 @@ function Search() {
     if (searched.current && !outline.hasWords) {
       setMatches([]);
       setReading(true);
-      void model.words().finally(() => setReading(false)).then(() => searched.current === words.trim().toLowerCase() && search(words));
+      void model.words().then(() => searched.current === words.trim().toLowerCase() && search(words), (error) => (model.problem.value = asProblem(error))).finally(() => setReading(false));
       return;
     }
     const list = !searched.current ? [] : source.now ? source.now<{ events: number[] }>(`${model.path}/search`, { q: searched.current }).events : searchOutline(outline, searched.current);
@@ -172,7 +172,7 @@ function Head({ read }: { read: RunAnswer | null }) {
           ["at work", life.at_work?.length ? `${life.at_work.join(", ")} (or killed)` : null],
           ["error", life.error && failureText(life.error)],
           ["lasted", isWhole && lasted(model)],
-          ["questions", source.kind === "http" && <RunQuestions run={model.run} parent={life.forked?.parent} at={query.value.at ?? ""} />],
+          ["questions", source.kind === "http" && <RunQuestions run={model.run} parent={life.forked?.parent} />],
         ]} />}
       </details>
     </header>
@@ -231,10 +231,16 @@ function useTabs(): Record<string, Tab> {
   };
 }
 
-function Group({ id, names, shown, label, tabs, openEvent }: { id: string; names: string[]; shown: string; label: string; tabs: Record<string, Tab>; openEvent: (byKey?: boolean) => void }) {
+// The tabs alone are made again when the point moves.
+function PanelTabs({ names, ...props }: { names: string[]; chosen: string; choose: (name: string) => void; label: string; prefix: string }) {
+  const tabs = useTabs();
+  return <Tabs tabs={names.map((name) => tabs[name])} {...props} />;
+}
+
+function Group({ id, names, shown, label, openEvent }: { id: string; names: string[]; shown: string; label: string; openEvent: (byKey?: boolean) => void }) {
   return (
     <div id={id} class="group">
-      <Tabs tabs={names.map((name) => tabs[name])} chosen={shown} choose={(name) => setQuery({ [id]: name === names[0] ? "" : name })} label={label} prefix="desk" />
+      <PanelTabs names={names} chosen={shown} choose={(name) => setQuery({ [id]: name === names[0] ? "" : name })} label={label} prefix="desk" />
       <Panel name={shown} openEvent={openEvent} />
     </div>
   );
@@ -242,10 +248,11 @@ function Group({ id, names, shown, label, tabs, openEvent }: { id: string; names
 
 const among = (name: string | undefined, names: string[]): string => (name && names.includes(name) ? name : names[0]);
 
+const [leftOf, rightOf, atOf] = ["left", "right", "at"].map((name) => computed(() => query.value[name]));
+
 function Panels() {
   const { source } = useModel();
-  const tabs = useTabs();
-  const [left, right] = [query.value.left, query.value.right];
+  const [left, right] = [leftOf.value, rightOf.value];
   if (isPrinting.value && source.now) { // others would be printed while they are read: those shown are printed
     return <div class="panels">{["trace", "detail", ...RIGHT, "chat"].map((name) => <div key={name} class="group"><Panel name={name} openEvent={() => undefined} /></div>)}</div>;
   }
@@ -255,16 +262,16 @@ function Panels() {
     const choose = (name: string) => setQuery({ left: name === names[0] ? "" : name, right: "" });
     return (
       <>
-        <nav id="tabs" aria-label="Panels"><Tabs tabs={names.map((name) => tabs[name])} chosen={shown} choose={choose} label="Show" prefix="tab" /></nav>
+        <nav id="tabs" aria-label="Panels"><PanelTabs names={names} chosen={shown} choose={choose} label="Show" prefix="tab" /></nav>
         <div class="panels"><div class="group"><Panel name={shown} openEvent={() => choose("detail")} /></div></div>
       </>
     );
   }
   return (
     <div class="panels">
-      <Group id="left" names={LEFT} shown={among(left, LEFT)} label="Trace or chat" tabs={tabs} openEvent={(byKey) => byKey && openEvent()} />
+      <Group id="left" names={LEFT} shown={among(left, LEFT)} label="Trace or chat" openEvent={(byKey) => byKey && openEvent()} />
       <div class="group middle"><EventPanel /></div>
-      <Group id="right" names={RIGHT} shown={among(right, RIGHT)} label="State, board, tasks or changes" tabs={tabs} openEvent={() => undefined} />
+      <Group id="right" names={RIGHT} shown={among(right, RIGHT)} label="State, board, tasks or changes" openEvent={() => undefined} />
     </div>
   );
 }
@@ -323,6 +330,7 @@ function besides(model: RunModel, step: number): number {
 
 function Opened({ model, children }: { model: RunModel; children: ComponentChildren }) {
   useMoves(model);
+  useSettling(model);
   const [point, find] = [model.point.value, model.find.value];
   useLayoutEffect(() => {
     const frame = requestAnimationFrame(() => {
@@ -342,7 +350,7 @@ function Live({ model, changed, restart }: { model: RunModel; changed: () => voi
         model.add(data as Rows);
         changed();
       } else if (name === "reload" && data.after > 0) {
-        void model.more().then(() => setAfter(model.outline.end));
+        void model.more().then(() => setAfter(model.outline.end), (error) => (model.problem.value = asProblem(error)));
       } else if (name === "reload") restart();
     },
     state: (state) => (live.value = state),
@@ -363,10 +371,10 @@ export default function RunView({ run }: { run: string }) {
     void model.read();
     return () => model.stop();
   }, [model]);
-  useEffect(() => {
-    const at = query.value.at;
-    if (model.isReady.peek() && at && at !== model.outline.address(model.target)) model.goTo(at);
-  }, [query.value.at]);
+  useEffect(() => effect(() => { // not read by the view itself, which each move would make again
+    const at = atOf.value;
+    if (model.isReady.peek() && at && at !== model.outline.address(model.target)) untracked(() => model.goTo(at));
+  }), [model]);
   const problem = model.problem.value ?? (read.data ? null : read.problem);
   if (problem && !model.isReady.value) return <div class="view"><h1>Run <Rec text={run} /></h1><Failed problem={problem} again={() => location.reload()} /></div>;
   if (!model.isReady.value) return <div class="view"><Waiting what="Reading the run" /></div>;

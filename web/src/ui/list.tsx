@@ -21,7 +21,7 @@ export interface Place {
 
 export interface VirtualListProps {
   size: number;
-  row: (index: number, place: Place) => ComponentChildren; // an element of the height with these attributes
+  row: (index: number, place: Place, slot: number) => ComponentChildren; // an element with these attributes; as a key, the slot gives it the element of a row that left
   height?: number; // of a row, in px
   current?: number | null; // kept in sight when it changes; -1 or null: none
   label: string;
@@ -39,7 +39,7 @@ export function VirtualList(props: VirtualListProps) {
   const { size, height = 30, current = null } = props;
   const box = useRef<HTMLDivElement>(null);
   const [, redraw] = useState(0);
-  const sight = useRef({ top: 0, room: 0, first: 0, last: -1, size: 0, height });
+  const sight = useRef({ top: 0, room: 0, first: 0, last: -1, base: 0, size: 0, height });
   const now = sight.current;
   const range = () => [Math.max(0, Math.floor(now.top / now.height) - OVERSCAN), Math.min(now.size - 1, Math.floor((now.top + now.room) / now.height) + OVERSCAN)];
   useLayoutEffect(() => {
@@ -77,15 +77,18 @@ export function VirtualList(props: VirtualListProps) {
     if (to !== null) box.current!.scrollTop = to;
   }, [current, size > 0]);
   const [first, last] = range();
-  Object.assign(now, { first, last });
+  const isFar = first > now.last || last < now.first || last - first !== now.last - now.first;
+  Object.assign(now, { first, last, base: isFar ? first : now.base });
+  const slots = last - first + 1;
+  const slot = (index: number) => (((index - now.base) % slots) + slots) % slots;
   useEffect(() => props.onRange?.(first, last));
   const printed = Math.min(size, PRINTED_ROWS);
   return (
     <div ref={box} id={props.id} class={`vlist ${props.class ?? ""}`} role={props.role ?? "list"} tabIndex={0} aria-label={props.label} aria-activedescendant={props.active} onKeyDown={props.onKeyDown} onClick={props.onClick}>
-      <div id={props.rowsId} role="presentation" class="vsize" style={{ height: isPrinting.value ? "auto" : `${size * height}px` }}>
+      <div id={props.rowsId} role="presentation" class={isPrinting.value ? "" : "vsize"} style={{ height: isPrinting.value ? "auto" : `${size * height}px`, "--row": `${height}px` }}>
         {isPrinting.value
-          ? Array.from({ length: printed }, (_, index) => props.row(index, placeOf(index, size, {})))
-          : Array.from({ length: last - first + 1 }, (_, at) => props.row(first + at, placeOf(first + at, size, { position: "absolute", top: "0", left: "0", right: "0", height: `${height}px`, transform: `translateY(${(first + at) * height}px)` })))}
+          ? Array.from({ length: printed }, (_, index) => props.row(index, placeOf(index, size, {}), index))
+          : Array.from({ length: slots }, (_, at) => props.row(first + at, placeOf(first + at, size, { transform: `translateY(${(first + at) * height}px)` }), slot(first + at)))}
       </div>
       {isPrinting.value && size > printed ? <p class="note">{(size - printed).toLocaleString("en-US")} more rows are not printed.</p> : null}
     </div>

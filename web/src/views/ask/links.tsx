@@ -1,12 +1,13 @@
 // Links from a run to the views that answer questions about it.
 
-import { address } from "../../app/place";
+import { address, query } from "../../app/place";
 import { useSource } from "../../app/reads";
 
 const path = (run: string): string => `/runs/${encodeURIComponent(run)}`;
 
-export function RunQuestions({ run, parent, at }: { run: string; parent?: string; at: string }) {
+export function RunQuestions({ run, parent }: { run: string; parent?: string }) {
   const source = useSource();
+  const { at } = query.value;
   return (
     <span class="chips questions">
       {parent && <a href={address(`${path(parent)}/diff/${encodeURIComponent(run)}`)}>compare with the parent</a>}
