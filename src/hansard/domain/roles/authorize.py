@@ -221,13 +221,15 @@ def may_be_text(tag: str, path: str) -> bool:
     return any(isinstance(reachable, _TEXTS) for reachable in reached(tag, path))
 
 
-def kinds_of(patterns: tuple[str, ...] | None) -> list[str]:
+def kinds_of(patterns: tuple[str, ...] | None) -> tuple[str, ...]:
     """Return the known kinds that match some patterns; None matches all."""
-    return [
-        tag
-        for tag in sorted(known())
-        if patterns is None or any(role_patterns.kind_matches(each, tag) for each in patterns)
-    ]
+    return _kinds_of(patterns, len(known()))
+
+
+@lru_cache(maxsize=1_024)
+def _kinds_of(patterns: tuple[str, ...] | None, _number: int) -> tuple[str, ...]:
+    """Cache for `kinds_of`, since each file of memory asks; kinds are only ever added."""
+    return tuple(tag for tag in sorted(known()) if _takes_in(patterns, tag))
 
 
 _FREE = frozenset({"agent", "step", "tool", "view"})

@@ -144,7 +144,7 @@ def _check_labels(where: str, labels: dict[str, str]) -> None:
         role_patterns.read(text, NONE, where)
 
 
-def _check_fields(where: str, paths: tuple[str, ...], kinds: list[str]) -> None:
+def _check_fields(where: str, paths: tuple[str, ...], kinds: Sequence[str]) -> None:
     if not 0 < len(paths) <= PATTERNS_MAX:
         remedy = f"give 1 to {PATTERNS_MAX} paths, such as result.title; to show all, leave it out"
         raise BadValue(where, f"{len(paths)} paths", remedy)
@@ -158,7 +158,7 @@ def _check_fields(where: str, paths: tuple[str, ...], kinds: list[str]) -> None:
             raise BadValue(where, fact, f"there are: {text}")
 
 
-def _some(kinds: list[str]) -> str:
+def _some(kinds: Sequence[str]) -> str:
     text = ", ".join(kinds[:_NEAREST_MAX])
     more = len(kinds) - _NEAREST_MAX
     return f"{text} or {more} more kinds" if more > 0 else text
