@@ -138,7 +138,7 @@ def test_a_sound_log_is_called_clean(files: Files, cli: Call):
     )
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("damage", named([d for d in BLOCKS if d.name in ACCEPTED]))
 def test_a_loss_that_is_accepted_is_gone_on_with(damage: Damage, files: Files, cli: Call):
     """Without its mark the log opens, the tables are rebuilt, and the unknown past is reported."""

@@ -35,6 +35,7 @@ from hansard.domain.actions import (
 from hansard.domain.errors import HansardError
 from hansard.domain.roles import check as role_file
 from hansard.operations.protocol.faults import NotOffered
+from tests.conftest import THOROUGH
 
 SECRET = "sk-hunter2-ocelot"
 TEXTS = (f"a {SECRET} b", SECRET)
@@ -514,12 +515,15 @@ def _operations(target: str, instance: Any) -> list[Operation]:
     ]
 
 
-def tried(place: Place, target: str, reached: Callable[[], Any]) -> list[str]:
-    """Call each operation of a target on a fresh one; return the failures."""
+def tried(place: Place, target: str, reached: Callable[[], Any], half: int) -> list[str]:
+    """Call each operation of a target on a fresh one; return the failures.
+
+    In a quick run one argument in two holds a secret: those of a half, 0 or 1.
+    """
     wrong: list[str] = []
     with _reached(place, reached) as reachable:
         operations = _operations(target, reachable)
-    for operation in operations:
+    for number, operation in enumerate(operations):
         try:
             with _reached(place, reached) as reachable:
                 arguments = operation.base(place)
@@ -534,6 +538,8 @@ def tried(place: Place, target: str, reached: Callable[[], Any]) -> list[str]:
         for turn, (name, value) in enumerate(operation.secrets(TEXTS)):
             if name == "redact" or turn % 2 == (1 if not writes else turn // 2 % 2):
                 continue  # one of both texts, in turn
+            if not THOROUGH and (number + turn // 2) % 2 != half:
+                continue
             pair = isinstance(value, tuple)
             for each in _structs(*value) if pair else [value]:
                 try:

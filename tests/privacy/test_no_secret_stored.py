@@ -20,7 +20,7 @@ def test_no_operation_of_a_trusted_program_stores_a_secret(tmp_path, capfd):
     ):
         place = Place(plain, tmp_path)
         for target, reached in targets(record, agent="a", role="r").items():
-            wrong += tried(place, target, reached)
+            wrong += tried(place, target, reached, 1)
         for each in place.waiting:
             each.join()
         record.sql("SELECT count(*) FROM events")

@@ -137,7 +137,7 @@ def test_completion_weighs_runs_not_tasks(store):
 METRICS = [("reward", None), ("made_up", None), ("made_up", "higher"), ("made_up", "lower")]
 
 
-@pytest.mark.slow(cases=5)
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize(("metric", "direction"), METRICS)
 @pytest.mark.parametrize("rule", ["failure", "excluded", "worst-case"])
 def test_mean_and_pass_rate_count_a_missing_value_alike(store, metric, direction, rule):
@@ -261,6 +261,7 @@ def test_units_are_lost_only_if_the_plan_states_how_many(store, plan, stated):
 # ------------------------------------------------------------ values that cannot be
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("metric", ["latency_ms", "cost", "duration"])
 def test_a_duration_or_cost_below_zero_has_no_verdict(store, metric):
     """One of forty values is negative: whatever it means, it is no basis for a verdict."""
@@ -279,6 +280,7 @@ def test_a_run_that_ends_before_it_starts_has_no_latency_verdict(store):
     assert (row["verdict"], row["problem"]) == ("impossible values", "12 of 24 values are below 0")
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_percentage_against_a_share_has_no_verdict(store, turned):
     """0 to 100 in one arm, 0 to 1 in the other."""
@@ -313,7 +315,7 @@ def test_values_of_one_scale_are_compared(store, base, arm):
 # ------------------------------------------------------------ limits of double precision
 
 
-@pytest.mark.slow(cases=5)
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("level", [0.0, 1e6, 1e12, 1e13])
 @pytest.mark.parametrize("design", ["paired", "two samples"])
 @pytest.mark.parametrize("whole", [True, False])
