@@ -108,6 +108,7 @@ def test_what_each_tier_runs(tmp_path: Path, options: list[str], runs: list[str]
     """Each tier counts the tests and the unread files that it leaves, with the command that runs
     them.
     """
+    (tmp_path / "pytest.ini").touch()  # no configuration of a folder above it counts
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.tiers"]\n')
     (tmp_path / "test_it.py").write_text(MODULE)
     for mark in ("slow", "later", "thorough"):
