@@ -91,8 +91,6 @@ class Noun(declare.Noun[C_co]):
 
     def __init__(self, record: declare.Noun[C_co]) -> None:
         super().__init__(record._context, record._portal)  # noqa: SLF001 -- of the record, a noun
-        self.label: Label | None = None
-        """The label of the caller's data: what is written gets it."""
 
     @classmethod
     def _of(cls, record: Any) -> Any:
@@ -134,9 +132,7 @@ class Noun(declare.Noun[C_co]):
                     raise BadValue("decided", fact, "name both in the slice's streams=")
             return made
 
-        return await self._workspace.repository.record(
-            stream, by, events, join(shown, self.label).stored
-        )
+        return await self._workspace.repository.record(stream, by, events, shown.stored)
 
     def query(self, statement: str, *parameters: object) -> Awaitable[SqlAnswer]:
         """Query the tables that the caller sees, up to date with the log.

@@ -257,7 +257,6 @@ FORGED = [
     (_field(0, "format", 2), "format 2, this version reads 1: upgrade"),
     (_field(0, "format", "1"), "upgrade hansard"),
     (_field(0, "more", 1), "upgrade hansard"),
-    (_field(0, "view", {"role": "r"}), "what role 'r' sees, no whole record"),
     (_field(0, "carries", ["another"]), "not those of the header"),
     (_field(1, "kind", "verdict"), "upgrade hansard"),
     (_field(1, "version", 2), "its body says version 1"),
@@ -464,10 +463,7 @@ def test_a_line_nested_100_000_deep(home, workspace, tmp_path):
         result = bring_in(home, workspace, tmp_path / "x.jsonl", data)
         assert len(result.bads) == 1
         assert "not a line of 'hansard export'" in result.bads[0].reason
-    whole = (
-        b'{"kind":"event","n":0,"run":"r","agent":"","role":"","type":"t","id":"i",'
-        b'"data":%b,"at":""}'
-    )
+    whole = b'{"data":%b,"kind":"commit","n":0}'
     result = bring_in(home, workspace, tmp_path / "x.jsonl", _seal(whole % deep.encode()))
     assert "nested too deep" in result.bads[0].reason
     assert log_of(home, workspace) == []

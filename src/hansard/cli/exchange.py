@@ -22,8 +22,6 @@ from hansard.agents.exchange.writer import (
     End,
     Header,
     Missing,
-    SeenLine,
-    export_view,
 )
 from hansard.agents.exchange.writer import export as write_out
 from hansard.agents.workspace import Workspace
@@ -84,7 +82,7 @@ def _snapshot() -> dict[str, Any]:
 
 
 def _export() -> dict[str, Any]:
-    lines = [Header, BlobLine, CommitLine, SeenLine, End]
+    lines = [Header, BlobLine, CommitLine, End]
     schemas, parts = _of(lines)
     for line in lines:
         shape = parts[line.__name__]
@@ -428,9 +426,6 @@ Write = Callable[[bytes], object]
 @app.command(plain=True)
 async def export(
     runs: Annotated[list[str], argument("RUN...", "Ids, unique prefixes, or 'last'.")],
-    role: Annotated[
-        str | None, option("Only what this role sees; such a file cannot be imported again.")
-    ] = None,
     path: Annotated[
         Path | None, option("The file to write [stdout].", None, "--output", "-o")
     ] = None,
@@ -457,8 +452,6 @@ async def export(
     if otlp is None and (header_env or no_content):
         fact = "there is no --otlp"
         raise BadValue("--header-env, --no-content", fact, "give it, or leave these out")
-    if otlp is not None and role is not None:
-        raise BadValue("--otlp", "a role is given", "leave out one: spans are not filtered by role")
     async with reading() as workspace:
         known = set(await workspace.log.runs())
         names = [run if run in known else await find_run(workspace, run) for run in runs]
@@ -467,10 +460,7 @@ async def export(
             await _send(workspace, names, otlp, path, header_env or [], content=not no_content)
             return 0
         with _target(path) as write:
-            if role is None:
-                missing = await _export_all(workspace, names, write)
-            else:
-                missing = await _view(workspace, names, role, write)
+            missing = await _export_all(workspace, names, write)
     for each in missing:
         output.hint(f"missing: {each.what}: {each.why}")
     return 1 if missing else 0
@@ -511,16 +501,6 @@ async def _export_all(workspace: Workspace, names: list[str], write: Write) -> l
         more = ", ..." if len(others) > NAMED_MAX else ""
         text += f"; carried along: {', '.join(others[:NAMED_MAX])}{more}"
     output.hint(text)
-    return report.missing
-
-
-async def _view(workspace: Workspace, names: list[str], role: str, write: Write) -> list[Missing]:
-    report = await export_view(workspace, names, role, write)
-    output.hint(
-        f"{counted(report.events, 'event')} and {counted(report.blobs, 'blob')} "
-        f"as role {role!r} sees them: "
-        "a view, which cannot be imported"
-    )
     return report.missing
 
 

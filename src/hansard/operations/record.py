@@ -458,6 +458,9 @@ class RecordOperations(Noun[C_co]):
         Calls have their recorded arguments; a secret is replaced by its name. In SQL `model_inputs`
         has the inputs of models.
 
+        Args:
+            run: The run's id.
+
         Raises:
             NotFound: There is no such run.
         """

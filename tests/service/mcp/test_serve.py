@@ -253,7 +253,7 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
         assert decided["_meta"]["hansard/run"] == run
         assert decided["_meta"]["hansard/at"].startswith("ada@")
         explained = await ben.get("why", decision=run)
-        assert any("Which?" in str(each) for each in explained)
+        assert "Which?" in str(explained)
         rows = await ben.get("sql", query="SELECT agent, tool FROM steps WHERE tool = 'search'")
         assert rows["rows"] == [["ada", "search"]]
         assert not isinstance(ada.client, Wire)
@@ -270,7 +270,7 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
             (f"run://{run}/view", '"role":"ada"'),
             (f"run://{run}/view?role=ben", '"role":"ben"'),
             (f"board://{run}/findings/1", '"author":"cleo"'),
-            (f"decision://{explained[0]['decision']}", "Which?"),
+            (f"decision://{explained['rows'][0]['decision']}", "Which?"),
         ):
             (content,) = (await ada.client.read_resource(uri)).contents
             assert fact in content.model_dump_json().replace("\\", ""), uri
@@ -714,19 +714,19 @@ async def test_a_client_finds_and_reads_experiences_and_what_left_a_run(setup: S
     ):
         runs = [await journeys.booked(record, city) for city in ("Ulm", "Bern")]
         await journeys.kept(record, "journey", runs)
-        [listed, _] = await ada.get("list_experiences")
+        [listed] = (await ada.get("experiences_list"))["experiences"]
         assert (listed["experience"], listed["standing"]) == ("journey", "confirmed")
-        [hit, _] = await ada.get("find_experience", task=journeys.TASK)
+        [hit] = (await ada.get("experiences_find", task=journeys.TASK))["hits"]
         assert (hit["experience"], hit["params"]) == ("journey", {"journey": "Linz"})
-        experience = await ada.get("experience", name=hit["experience"])
+        experience = await ada.get("experiences_get", name=hit["experience"])
         assert (experience["name"], experience["version"]) == ("journey", 2)
-        assert "After `search`: `book`" in experience["files"]["SKILL.md"]
-        assert "no version 9" in await ada.refused("experience", name="journey", version=9)
-        assert "was not found" in await ada.refused("experience", name="none")
-        left = await ada.get("egress", run_id=runs[0])
+        assert "After `search`: `book`" in experience["content"]["SKILL.md"]
+        assert "no version 9" in await ada.refused("experiences_get", name="journey", version=9)
+        assert "was not found" in await ada.refused("experiences_get", name="none")
+        left = await ada.get("egress", run=runs[0])
         calls = [(each["tool"], each["arguments"]) for each in left]
         assert calls == [("search", {"city": "Ulm"}), ("book", {"city": "Ulm"})]
-        assert "was not found" in await ada.refused("egress", run_id="none")
+        assert "was not found" in await ada.refused("egress", run="none")
 
 
 async def in_a_run(client: Team) -> dict[str, Any]:

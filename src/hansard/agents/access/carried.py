@@ -241,3 +241,19 @@ class CarriedLog(ForwardingLog):
         """Append as the port defines, one after the other: principals import nothing in bulk."""
         stored = [await self.append(each) for each in appends]
         return len(stored)
+
+
+class LabelledLog(ForwardingLog):
+    """A log whose commits get at least a label."""
+
+    def __init__(self, base: EventLog, label: Label) -> None:
+        super().__init__(base)
+        self._label = label
+
+    async def append(self, append: Append) -> Stored:
+        """Append as the port defines, under the label."""
+        return await self.base.append(_labelled(append, self._label))
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
+        """Append as the port defines, under the label."""
+        return await self.base.append_all([_labelled(each, self._label) for each in appends])

@@ -33,7 +33,6 @@ from hansard.agents.exchange.writer import (
     End,
     Header,
     Line,
-    SeenLine,
     blobs_of,
     unseal,
 )
@@ -324,8 +323,6 @@ class Section:
                 await self._commit(line)
             case End():
                 self._end(line)
-            case SeenLine():
-                raise Damaged("it is an event of a view: export the run without --role")
             case _:
                 assert_never(line)
         self._hash.update(data)
@@ -334,10 +331,6 @@ class Section:
     def _header(self, line: Header) -> None:
         if line.format != FORMAT:
             raise Damaged(f"it has format {line.format}, this version reads {FORMAT}: upgrade")
-        if line.view is not None:
-            raise Damaged(
-                f"it is what role {line.view.role!r} sees, no whole record: export without --role"
-            )
         self._carries = line.carries
 
     # ------------------------------------------------------------ blobs

@@ -25,26 +25,18 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import COMMIT_BYTES_MAX, AtPosition, Blobs, Origin, Stored
 from hansard.bus.reads import unchecked
 from hansard.domain import aggregate_types, conversation, experiment, prompt
-from hansard.domain.agent import HandedOff
 from hansard.domain.aggregate_types import AggregateChanged, stream_of
 from hansard.domain.conversation import RunJoined
-from hansard.domain.errors import BadValue, CallerError, Corrupt, RecordError, UnknownEvent
-from hansard.domain.events import UPCASTERS, Commit, Event, Recorded, Tx
+from hansard.domain.errors import BadValue, CallerError, Corrupt, RecordError
+from hansard.domain.events import UPCASTERS, Commit, Event, Tx
 from hansard.domain.ids import AgentStream, RunStream, StreamId, WorkspaceStream
-from hansard.domain.integrity import Fold
 from hansard.domain.memory import files as memory_events
 from hansard.domain.memory.files import MemoryChanged, MemoryRejected
 from hansard.domain.payload import blobs_named
 from hansard.domain.prompt import KIND
 from hansard.domain.run import (
-    AgentJoined,
-    RunAgentLeft,
     RunAssigned,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
     RunForked,
-    RunResumed,
     RunStarted,
 )
 from hansard.domain.steps import StepCompleted, StepRequested
@@ -91,12 +83,6 @@ class Missing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: str
 
 
-class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The role whose view a section holds."""
-
-    role: str
-
-
 class Header(
     msgspec.Struct,
     frozen=True,
@@ -107,8 +93,7 @@ class Header(
 ):
     """First line of a section. `runs` are the requested runs, `carries` all runs in the section.
 
-    `missing` lists runs that others build on. `view` is set for the view of one role, which is not
-    a complete record.
+    `missing` lists runs that others build on.
     """
 
     n: int
@@ -116,7 +101,6 @@ class Header(
     runs: list[str]
     carries: list[str]
     missing: list[Missing]
-    view: View | None = None
 
 
 class BlobLine(
@@ -144,30 +128,10 @@ class CommitLine(
     origin: Origin
 
 
-class SeenLine(
-    msgspec.Struct,
-    frozen=True,
-    tag_field="kind",
-    tag="event",
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-):
-    """An event of a view. For an event of the run's own stream, `agent` and `role` are empty."""
-
-    n: int
-    run: str
-    agent: str
-    role: str
-    type: str
-    id: str
-    data: msgspec.Raw
-    at: str
-    occurred_at: str | None = None
-
-
 class End(msgspec.Struct, frozen=True, tag_field="kind", tag="end", forbid_unknown_fields=True):
-    """Last line: the counts of commits (of a view: events) and blobs, and the blobs that could not
-    be read. `sha256` covers all bytes of the section before this line.
+    """Last line: the counts of commits and blobs, and the blobs that could not be read.
+
+    `sha256` covers all bytes of the section before this line.
     """
 
     n: int
@@ -177,7 +141,7 @@ class End(msgspec.Struct, frozen=True, tag_field="kind", tag="end", forbid_unkno
     sha256: str
 
 
-Line = Header | BlobLine | CommitLine | SeenLine | End
+Line = Header | BlobLine | CommitLine | End
 
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
@@ -605,128 +569,3 @@ def time_text(stamp: int) -> str:
     """Format a log's time as ISO 8601 in UTC, to the ns."""
     seconds, ns = divmod(stamp, 1_000_000_000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ns:09d}Z"
-
-
-# ---------------------------------------- the view of one role
-#
-# Deny by default: a role sees the events of its own agents, hand-offs to it or to them, and of the
-# run's own stream the start, the end and its own agents' events. Lines are numbered for the view
-# alone: no position, version or count reveals hidden events. A view cannot be imported.
-
-_NOTHING = msgspec.Raw(b"{}")
-
-
-class ViewCounts(msgspec.Struct):
-    """Counts of a view's events and blobs, and the blobs that are missing."""
-
-    events: int
-    blobs: int
-    missing: list[Missing]
-
-
-async def export_view(
-    workspace: Workspace, runs: list[str], role: str, write: Callable[[bytes], object]
-) -> ViewCounts:
-    """Write a role's view of runs, one after the other; for a fork also its agents' earlier events.
-
-    Holds a run in memory. Raises NotFound for an unknown run, and for a role that no agent of these
-    runs has.
-    """
-    names = list(dict.fromkeys(runs))
-    up_to = await workspace.log.end(None)
-    await _check_role(workspace, names, role)
-    section = Section(workspace.blobs, write)
-    section.line(Header(0, FORMAT, names, names, [], View(role)))
-    events = 0
-    for run in names:
-        history = await workspace.states.history(run)
-        for line in view_lines(run, [each for each in history if each.position <= up_to], role):
-            await section.named(blobs_named(bytes(line.data)))
-            section.line(msgspec.structs.replace(line, n=section.number))
-            events += 1
-        await asyncio.sleep(0)
-    section.end(events)
-    return ViewCounts(events, section.blobs, section.missing)
-
-
-async def _check_role(workspace: Workspace, runs: list[str], role: str) -> None:
-    known: set[str] = set()
-    for run in runs:
-        known.update((await workspace.states.life(run)).roster.values())
-    if role not in known:
-        remedy = f"these runs have {', '.join(sorted(known)) or 'none yet'}"
-        raise NotFound(f"an agent with role {role!r}", remedy)
-
-
-def view_lines(run: str, history: list[Stored], role: str) -> Iterator[SeenLine]:
-    """Yield a role's view of a run's history, not numbered yet; nothing if no agent has the
-    role.
-    """
-    mine = _agents(run, history, role)
-    if not mine:
-        return
-    for stored in history:
-        for recorded in stored.commit.events:
-            match stored.stream:
-                case AgentStream(_, its, agent) if its == role or _is_for(recorded, {role, *mine}):
-                    yield _view_line(run, agent, its, stored, recorded)
-                case RunStream():
-                    shown = _of_life(stored, recorded, mine)
-                    if shown is not None:
-                        yield _view_line(run, "", "", stored, shown)
-                case _:
-                    pass
-
-
-def _agents(run: str, history: list[Stored], role: str) -> set[str]:
-    integrity = Fold()
-    for stored in history:
-        if isinstance(stored.stream, RunStream):
-            integrity.learn(stored.stream.run, stored.stream, stored.commit)
-    return {agent for agent, its in integrity.members(run).roles.items() if its == role}
-
-
-def _view_line(run: str, agent: str, role: str, stored: Stored, recorded: Recorded) -> SeenLine:
-    return SeenLine(
-        n=0,
-        run=run,
-        agent=agent,
-        role=role,
-        type=recorded.type,
-        id=recorded.id,
-        data=recorded.data,
-        at=stored.commit.at.isoformat().replace("+00:00", "Z"),
-        occurred_at=recorded.occurred_at,
-    )
-
-
-def _is_for(recorded: Recorded, names: set[str]) -> bool:
-    """Return whether an event is a hand-off to one of these names."""
-    if recorded.type != HandedOff.tag:
-        return False
-    event = _event(recorded)
-    return isinstance(event, HandedOff) and event.to in names
-
-
-def _of_life(stored: Stored, recorded: Recorded, mine: set[str]) -> Recorded | None:
-    """Return an event of the run's own stream as visible to a role whose agents are `mine`, or
-    None.
-    """
-    match _event(recorded):
-        case RunStarted() | RunCompleted():
-            return recorded
-        case RunFailed() | RunCancelled():  # the reason is another agent's data
-            if stored.commit.actor.agent in mine:
-                return recorded
-            return msgspec.structs.replace(recorded, data=_NOTHING)
-        case AgentJoined(agent=agent) | RunResumed(agent=agent) | RunAgentLeft(agent=agent):
-            return recorded if agent in mine else None
-        case _:
-            return None
-
-
-def _event(recorded: Recorded) -> Event | None:
-    try:
-        return revive(recorded)
-    except UnknownEvent:
-        return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import inspect
 import re
 import secrets
@@ -32,6 +33,7 @@ from typing import Any, Literal, TypeVar, Union, get_type_hints
 
 import msgspec
 
+from hansard.agents.access.carried import LabelledLog
 from hansard.agents.artifacts import versions as artifacts
 from hansard.agents.edits import Replacement
 from hansard.agents.errors import RoleRefused, SessionEnded
@@ -45,17 +47,15 @@ from hansard.bus.loggers import logger
 from hansard.client.options import AGENT
 from hansard.domain import ids
 from hansard.domain.choices import NOTHING, nearest
-from hansard.domain.decider import ArtifactKind
 from hansard.domain.errors import BadValue, CallerError, HansardError
-from hansard.domain.experience.experience import EXPERIENCES, content_of
 from hansard.domain.label import Label
 from hansard.domain.memory.files import AGENTS, RUNS
 from hansard.domain.run import ForkEffects
-from hansard.inspect.experience import HITS_MAX as EXPERIENCES_MAX
 from hansard.operations import session as operations
-from hansard.operations.declare import Kind, Operation, SecretName, documented
+from hansard.operations.declare import Async, Kind, Operation, SecretName, documented
 from hansard.operations.protocol import wire
 from hansard.operations.protocol.faults import AccessRefused, NotOffered, ServiceGone
+from hansard.operations.record import RecordOperations
 from hansard.operations.session import Claim, Function, Raised
 from hansard.service.hosted import Claims, decode_arguments, run
 
@@ -71,9 +71,15 @@ TEXTS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("texts.toml").rea
 """What clients read: groups of tools, descriptions of parameters, the server's own prompts."""
 
 GROUPS: dict[str, list[str]] = TEXTS["groups"]
-"""Groups by name. `board`, `team` and `memory` are groups of the tools with that prefix."""
+"""Groups by name. Each of `PREFIXED` is a group of the tools with that prefix."""
 
-PREFIXED = ("board", "team", "memory")
+PREFIXED = ("board", "team", "memory", "experiences")
+
+OF_RECORD = {
+    **dict.fromkeys(("why", "egress"), True),
+    **dict.fromkeys(("experiences.list", "experiences.find", "experiences.get"), True),
+}
+"""Operations of a record that are tools, and whether each changes nothing."""
 
 _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
@@ -782,12 +788,6 @@ async def sql(
 
 
 @tool(ARRAY, reads=True)
-async def why(sessions: Sessions, decision: str) -> Answer:
-    """Explain a decision, by its id or address; of a run, its only one, or list several."""
-    return reported_at(await sessions.record.why(decision))
-
-
-@tool(ARRAY, reads=True)
 async def compare(  # noqa: PLR0913 -- a tool's arguments
     sessions: Sessions,
     experiment: str,
@@ -807,72 +807,6 @@ async def compare(  # noqa: PLR0913 -- a tool's arguments
     stated = {name: value for name, value in options.items() if value is not None}
     report = await sessions.record.experiments.compare(experiment, **stated)
     return Answer(lines(report), replayable=False, position=report.report.position)
-
-
-async def _demand_shown(sessions: Sessions, need: Need, kind: ArtifactKind[Any], name: str) -> None:
-    """Check a permission, and count an artifact as shown; for a restricted client the service does
-    that.
-    """
-    await sessions.demand(need)
-    if sessions.workspace is not None:
-        artifact = await artifacts.read(sessions.workspace, kind, name)
-        await sessions.shown(artifact.label)
-
-
-@tool(ARRAY, reads=True)
-async def egress(sessions: Sessions, run_id: str) -> Answer:
-    """List the egress of a run: each executed call of a model, a page or a tool, in order.
-
-    Calls have their arguments; those that your role is not shown are omitted.
-    """
-    calls = await sessions.record.egress(run_id)
-    return Answer([plain(each) for each in calls], replayable=False)
-
-
-@tool(ARRAY, reads=True)
-async def list_experiences(sessions: Sessions) -> Answer:
-    """List the kept experiences, each learned from runs of a kind of task.
-
-    Each has its permitted use, and how its replays ended.
-    """
-    await sessions.demand(permits.experiences())
-    return reported_at(await sessions.record.experiences.list())
-
-
-@tool(ARRAY, reads=True)
-async def find_experience(
-    sessions: Sessions,
-    task: str = "",
-    tools: Sequence[str] = (),
-    address: str = "",
-    limit: int = EXPERIENCES_MAX,
-    *,
-    retired: bool = False,
-) -> Answer:
-    """Find the experiences that fit a task, the best first, each with the reasons.
-
-    `address`: the place of the task, or a host.
-    """
-    await sessions.demand(permits.experiences())
-    options: Any = {"task": task, "tools": tools, "address": address, "limit": limit}
-    return reported_at(await sessions.record.experiences.find(**options, retired=retired))
-
-
-@tool(OBJECT, reads=True)
-async def experience(sessions: Sessions, name: str, version: int | None = None) -> Answer:
-    """Read the files of an experience, by default of its newest version.
-
-    SKILL.md has its plan in words, checks.json its check functions.
-    """
-    await _demand_shown(sessions, permits.experiences(), EXPERIENCES, name)
-    kept = await sessions.record.experiences.get(name, version)
-    content = {"name": kept.name, "version": kept.version, "files": content_of(kept)}
-    return Answer(content, replayable=False)
-
-
-def reported_at(report: Any) -> Answer:
-    """Return the lines of a report, as of its position."""
-    return Answer(lines(report), replayable=False, position=report.position)
 
 
 def lines(report: Any) -> list[Any]:
@@ -1152,10 +1086,16 @@ def nouns_of_slices() -> list[str]:
 def of_slices() -> Iterator[Offer]:
     """Yield a tool for each operation of an installed slice, such as `tickets_open`."""
     for each in operations.of_slices().values():
-        yield _of_record(each)
+        yield _of_record(each, reads=False)
 
 
-def _of_record(each: Operation) -> Offer:
+def of_record() -> Iterator[Offer]:
+    """Yield a tool for each of some operations of a record, such as `actions_list`."""
+    for name, reads in OF_RECORD.items():
+        yield _of_record(operations.OPERATIONS[f"record.{name}"], reads=reads)
+
+
+def _of_record(each: Operation, *, reads: bool) -> Offer:
     name = each.verb.replace(".", "_")
     does, texts = documented(each)
     wire_types = get_type_hints(each.request, include_extras=True)
@@ -1174,30 +1114,41 @@ def _of_record(each: Operation) -> Offer:
         request = operations.read(msgspec.Raw(msgspec.json.encode(_wired(each, arguments))))[1]
 
         async def call() -> Answer:
-            noun, author = each.noun_of(sessions.record), None
+            record, author = sessions.record, None
             if sessions.workspace is not None:  # else the service checks and labels it
-                for need in each.needs(request):
-                    await sessions.demand(need)
-                session = (await sessions.own()).session
-                noun.label, author = session.engine.ledger.label, session.agent
-            result = await getattr(noun, each.attribute)(**each.arguments(request, author))
-            return Answer(msgspec.to_builtins(result), replayable=False)
+                record, author = await _demanded(sessions, each, request)
+            result = await each.answer(record, request, author)
+            position = getattr(result, "position", None)
+            return Answer(plain(result), replayable=False, position=position)
 
         return await in_own_run(sessions, name, arguments, call)
 
+    takes = {"type": "object", "properties": properties, "required": required}
     return Offer(
         name=name,
         does=" ".join(does.split()),
-        takes={
-            "type": "object",
-            "properties": properties,
-            "required": required,
-            "additionalProperties": False,
-        },
+        takes=described(name, takes | {"additionalProperties": False}),
         gives=_gives(each),
+        reads=reads,
         in_run=False,
         answer=answer,
     )
+
+
+async def _demanded(sessions: Sessions, each: Operation, request: Any) -> tuple[Any, str]:
+    """Check a trusted client's permissions, and count an artifact as shown; return the record that
+    writes under its label, and its name. Raises RoleRefused.
+    """
+    for need in each.needs(request):
+        await sessions.demand(need)
+    if each.shows is not None:
+        artifact = await artifacts.find(sessions.workspace, each.shows, request.name)
+        await sessions.shown(artifact.label)
+    session = (await sessions.own()).session
+    context = copy.copy(sessions.record._context)  # noqa: SLF001 -- of the record, a noun
+    log = LabelledLog(context.workspace.log, session.engine.ledger.label)
+    context.workspace = context.workspace.through(log)
+    return RecordOperations[Async](context), session.agent
 
 
 def offers(selection: Sequence[str] = (ALL,), prefix: str = "") -> dict[str, Offer]:
@@ -1205,7 +1156,7 @@ def offers(selection: Sequence[str] = (ALL,), prefix: str = "") -> dict[str, Off
 
     Tools that take a `run_id` bring those that begin and end a run. Raises BadValue.
     """
-    known = TOOLS | {each.name: each for each in (*registered(), *of_slices())}
+    known = TOOLS | {each.name: each for each in (*registered(), *of_record(), *of_slices())}
     names = chosen(selection, known)
     if any("run_id" in known[name].takes["properties"] for name in names):
         names = [name for name in known if name in {*names, *IN_A_RUN}]
