@@ -54,7 +54,7 @@ def test_what_waits_is_listed_and_granted(call, record, waiting):
     assert line["arguments"]["to"] == "bob"
     granted = call("approvals", "grant", name[:30], "--reason", "read it", "--by", "eva")
     assert granted.code == 0
-    assert "is granted: send_mail of ada in run r" in granted.out
+    assert granted.out == f"approval {name[:30]} is granted\n"
     agent.join()
     assert outcomes == ["sent to bob"]
     assert "no call waits for approval" in call("approvals").out
@@ -71,8 +71,7 @@ def test_what_waits_is_denied(call, record, waiting):
     [question] = record.approvals.list()
     name = question.approval.id
     denied = call("approvals", "deny", name, "--reason", "too early", "--by", "eva", "--json")
-    line = msgspec.json.decode(denied.out)
-    assert (line["standing"], line["by"], line["because"]) == ("denied", "eva", "too early")
+    assert msgspec.json.decode(denied.out) == {"result": None}
     agent.join()
     assert "'eva' denied it" in outcomes[0]
     assert outcomes[0].count("too early") == 1

@@ -83,7 +83,7 @@ def test_a_killed_program_is_resumed(shell, call, record, program, home):
     shown = call("savings", run).out
     assert saved in shown
     other = call("savings", run, "--month", "2001-01").out
-    assert f"no session of run '{run}', month '2001-01' went on with a run" in other
+    assert "no such session went on with a run" in other
     assert f"as of position {end['position']}" in shown
     assert effects.read_text() == "first@example.org\n"
     state, worker = call("run", "show", run, "--json").lines
@@ -337,9 +337,9 @@ def test_a_run_is_ended_and_a_task_reopened_by_command(call: Call, record: hansa
         with pytest.raises(ValueError, match="no"), ada.team.claimed():
             raise ValueError("no")
         done = call("run", "reopen", "ended", "t1", "--reason", "it is", "--by", "paula")
-        assert (done.code, "task t1 of run ended is open again" in done.out) == (0, True)
+        assert (done.code, "task t1 of run ended is open" in done.out) == (0, True)
         [line] = call("run", "reopen", "ended", "t1", "--json").lines
-        assert line == {"run": "ended", "task": "t1", "reopened": False}
+        assert line == {"result": False}
         assert "no task 't9'" in call("run", "reopen", "ended", "t9").err
         assert "at work" in call("run", "show", "ended").out
         assert "ada in ended" in call("status").out
@@ -347,7 +347,6 @@ def test_a_run_is_ended_and_a_task_reopened_by_command(call: Call, record: hansa
         assert (run["status"], run["at_work"]) == ("open", ["ada"])
         done = call("run", "cancel", "ended", "--reason", "late")
         assert (done.code, done.out.strip()) == (0, "run ended is cancelled")
-        assert "no longer waited for ada" in done.err
         assert "is cancelled already" in call("run", "cancel", "ended").out
         refused = call("run", "finish", "ended")
         assert refused.code
@@ -358,14 +357,14 @@ def test_a_run_is_ended_and_a_task_reopened_by_command(call: Call, record: hansa
     assert not line
 
 
-def test_the_end_of_a_run_names_the_calls_under_way(call: Call, record: hansard.Record) -> None:
+def test_a_call_under_way_outlasts_the_end_of_its_run(call: Call, record: hansard.Record) -> None:
     """A call of an ended run still ends, and its outcome is recorded."""
     with record.run("w", run="busy", agent="ada") as ada:
 
         @ada.tool(effects="once")
         def end() -> str:
-            return call("run", "finish", "busy").err
+            return call("run", "finish", "busy").out
 
-        assert "under way: ada#1 (end)" in end()
+        assert end() == "run busy is ended\n"
     [step] = call("run", "trace", "busy", "--json").lines
     assert step["status"] == "completed"

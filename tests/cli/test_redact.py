@@ -59,7 +59,7 @@ def test_a_program_and_a_command_keep_out_what_the_setting_names(
         ("run", "finish", "b", "--failed", f"for {SECRET}"),
         ("run", "cancel", "c", *because),
         ("run", "score", "r", "reward=1", *because),
-        ("prompt", "feedback", "p@1", f"less {SECRET}"),
+        ("prompt", "give-feedback", "p@1", f"less {SECRET}"),
         ("prompt", "alias", "p@1", "production", *because),
     ):
         result = shell(*words, **redact, HANSARD_DATA_DIR=str(tmp_path))

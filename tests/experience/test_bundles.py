@@ -289,9 +289,7 @@ def test_a_version_is_published_verified_and_installed(record: Record, call: Cal
     invite(record)
     private, public = keys(tmp_path)
     file = tmp_path / "invite.tar"
-    report = call(
-        "experience", "publish", "invite", "--license", "MIT", "--key", private, "-o", file
-    )
+    report = call("experience", "publish", "invite", file, "--license", "MIT", "--key", private)
     assert report.code == 0, report.err
     first = file.read_bytes()
     again = record.experiences.publish("invite", file, license="MIT", key=private)

@@ -51,7 +51,7 @@ def test_withdraw(call):
     """Once; with why; it is shown as withdrawn and sees nothing."""
     call("roles", "apply", EXAMPLE)
     assert call("roles", "withdraw", "writer", "--reason", "done", "--json").lines == [
-        {"role": "writer", "withdrawn": True}
+        {"result": True}
     ]
     assert "is withdrawn already" in call("roles", "withdraw", "writer").out
     assert call("roles", "show", "writer").out == "# role writer is withdrawn: done\n"

@@ -290,49 +290,6 @@ def test_a_person_looks_and_that_is_on_record(call, record):
     assert (hashed.code, "none is given" in hashed.err) == (2, True)
 
 
-def test_following_a_view_yields_each_change_once(data_dir, workspace):
-    """A follower gets each change once, and neither hidden events nor its own reads; rule changes,
-    too.
-    """
-
-    async def watch() -> None:
-        async with (
-            hansard.connect_async(workspace, data_dir=data_dir) as record,
-            hansard.connect_async(workspace, data_dir=data_dir) as other,
-        ):
-            await record.roles.apply("reader", READER)
-            async with record.run("w", run="r", agent="ada", role="writer") as session:
-                following = roles.follow(other.workspace, "reader", "r", by="audrey")
-                told_of = [await anext(following)]
-                coming = asyncio.create_task(anext(following))
-                await session.checkpoint("unseen")
-                await session.board.put("mine", 1)
-                await roles.serve(record.workspace, "reader", "r", by="somebody else")
-                await asyncio.sleep(0.3)
-                assert not coming.done()
-                await session.message("user", "seen")
-                told_of.append(await asyncio.wait_for(coming, 10))
-                coming = asyncio.create_task(anext(following))
-                await record.roles.apply("reader", RoleDefined(sees=READER.sees[:1]))
-                told_of.append(await asyncio.wait_for(coming, 10))
-                await following.aclose()
-            counts = [len(made.view.events) for made in told_of]
-            assert counts == [2, 3, 1]
-            served_views = await roles.on_record(record.workspace.states, "r", "reader")
-            own = [
-                each.event for each in served_views if each.stored.commit.actor.agent == "audrey"
-            ]
-            assert [each.digest for each in own] == [made.view.digest for made in told_of]
-
-    asyncio.run(watch())
-
-
-def test_a_point_of_the_past_cannot_be_followed(call, record):
-    """A view of a past position cannot be followed, since it does not change."""
-    output = call("roles", "view", "writer", "last", "--follow", "--at", "1")
-    assert (output.code, "the past does not change" in output.err) == (2, True)
-
-
 def test_a_hash_s_key_comes_from_a_file(call, record, tmp_path):
     """The key of hashed values is the bytes of a file, unchanged."""
     call("roles", "apply", EXAMPLE)

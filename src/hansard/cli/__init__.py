@@ -24,7 +24,16 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from hansard._version import __version__
-from hansard.cli.common import ERROR, INTERRUPTED, PIPE_CLOSED, GlobalOptions, collect, keep, option
+from hansard.cli.common import (
+    ERROR,
+    INTERRUPTED,
+    PIPE_CLOSED,
+    GlobalOptions,
+    collect,
+    help_of,
+    keep,
+    option,
+)
 from hansard.domain.errors import HansardError
 
 app = typer.Typer(
@@ -54,7 +63,7 @@ SECTIONS = {
         "record": ("record", "Record the model calls of a program in any language."),
         "replay": ("record", "Run a program against its recorded model calls."),
         "calibrate": ("record", "Propose which fields of a program's requests are volatile."),
-        "run": ("run runs", "Show, replay, resume, fork, settle or end one run."),
+        "run": ("run runs derived", "Show, replay, resume, fork, settle or end one run."),
         "agent": ("mcp", "Run agents defined by folders, with every action recorded."),
         "demonstrate": ("actions", "Record what you do in a browser window as a new run."),
         "mcp": ("mcp", "Record MCP clients and servers; serve the record over MCP."),
@@ -79,7 +88,7 @@ SECTIONS = {
         "bisect": ("bisect", "Find the first step of a run after which a check fails."),
     },
     "Compare": {
-        "experiment": ("experiment", "Register experiments and show their state."),
+        "experiment": ("experiment derived", "Register experiments and show their state."),
         "compare": ("experiment", "Compare the arms of an experiment."),
         "probe": ("probe", "Test whether another input value changes runs' decisions."),
         "prompt": ("prompt", "Manage versions of prompts, and compare their results."),
@@ -127,6 +136,11 @@ def declared(modules: str, group: str) -> dict[str, tuple[str, str]]:
     for module in modules.split():
         source = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
         for node in ast.parse(source).body:
+            match node:
+                case ast.Expr(ast.Call(ast.Name("derive"), [ast.Name(app), noun, names])) if (
+                    app == group
+                ):
+                    commands |= _derived(module, source, ast.unparse(noun), ast.literal_eval(names))
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             for decorator in node.decorator_list:
@@ -136,6 +150,25 @@ def declared(modules: str, group: str) -> dict[str, tuple[str, str]]:
                         summary = (ast.get_docstring(node) or "").partition("\n\n")[0]
                         commands[name] = (module, " ".join(summary.split()))
     return commands
+
+
+def _derived(module: str, source: str, noun: str, names: str) -> dict[str, tuple[str, str]]:
+    """Return the commands of some operations of a noun, which the source of a module imports."""
+    import ast
+    import re
+
+    imported = re.search(rf"from hansard\.operations\.(\w+) import .*\b{noun}\b", source)
+    file = Path(__file__).parents[1] / "operations" / f"{imported[1] if imported else ''}.py"
+    declared_in = ast.parse(file.read_text(encoding="utf-8"))
+    texts = {
+        method.name: (ast.get_docstring(method) or "").partition("\n\n")[0]
+        for kind in declared_in.body
+        if isinstance(kind, ast.ClassDef) and kind.name == noun
+        for method in kind.body
+        if isinstance(method, ast.AsyncFunctionDef)
+    }
+    summaries = {name: " ".join(help_of(text).split()) for name, text in texts.items()}
+    return {each.replace("_", "-"): (module, summaries[each]) for each in names.split()}
 
 
 @cache
@@ -171,9 +204,9 @@ def of_slice(name: str) -> Any:
     """Return the group of commands of an installed slice; None if there is none of this name."""
     if name.startswith("-"):
         return None
-    from hansard.cli import slices
+    from hansard.cli import derived
 
-    return slices.group(name)
+    return derived.group(name)
 
 
 def slice_names() -> list[str]:

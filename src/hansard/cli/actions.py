@@ -11,47 +11,40 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from hansard.agents.artifacts import caches, versions
 from hansard.agents.artifacts import experiences as kept
 from hansard.agents.artifacts.experiences import (
-    SUFFIX,
     InstalledBundle,
     PublishedBundle,
     VerifiedBundle,
-    confirm_folder,
     is_name,
     read_folder,
     write_folder,
 )
-from hansard.agents.artifacts.experiences import install as installed
-from hansard.agents.artifacts.experiences import publish as published
 from hansard.agents.artifacts.experiences import verify as verified
-from hansard.agents.artifacts.versions import ArtifactChange, label_of_runs
-from hansard.agents.steps import reused as reusing
+from hansard.agents.artifacts.versions import label_of_runs
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
 from hansard.cli.common import By, Commands, Reason, Run, argument, flag, option, within
+from hansard.cli.derived import derive
 from hansard.cli.opening import answering, beginning, reading, settings, variable
 from hansard.cli.output import Bytes, Column, Part
 from hansard.client.record import AsyncRecord
-from hansard.domain.actions import KIND, ActionCache, compared, encode, reverted, with_slots
+from hansard.domain.actions import ActionCache, compared, encode, with_slots
 from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience.experience import DIGEST_CHARACTERS_MIN, Experience, content_of, plan
-from hansard.domain.reuse import AnswersInvalidated
 from hansard.ext.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
 from hansard.ext.browser.replay import Experienced, Replayed, opened_cache, saved
 from hansard.ext.browser.replays import AsyncBrowser
 from hansard.ext.browser.scripts import ScriptFormat
 from hansard.ext.browser.scripts import script as written
-from hansard.inspect import actions as cached
 from hansard.inspect import experience as reads
 from hansard.inspect import savings as saved_calls
 from hansard.inspect.actions import action_cache
@@ -63,14 +56,13 @@ from hansard.inspect.experience import (
     learned,
 )
 from hansard.inspect.savings import (
-    SAVINGS,
     ReusedAnswers,
     SavingsAnswer,
-    SavingsQuery,
     added,
-    savings_of,
 )
 from hansard.inspect.trace import Payloads
+from hansard.operations.actions import Actions, Experiences
+from hansard.operations.record import RecordOperations
 from hansard.projections.snapshots import Reader
 
 app = Commands()
@@ -93,22 +85,6 @@ Once = Annotated[
 
 CacheName = Annotated[str, argument("NAME", "The cache's name in the record.")]
 
-CACHES = (
-    Column("cache", whole=True),
-    Column("versions", right=True),
-    Column("heals", right=True),
-    Column("unreviewed", lambda row: str(row.heals_unreviewed), right=True),
-    Column("changed", lambda row: row.changed_at, whole=True),
-)
-CACHE_VERSIONS = (
-    Column("version", right=True),
-    Column("change"),
-    Column("entry", right=True),
-    Column("by", lambda row: row.author),
-    Column("at", whole=True),
-    Column("reviewed", lambda row: "yes" if row.reviewed else ""),
-    Column("why", lambda row: row.because or ""),
-)
 REPLAYED = (
     Column("entry", lambda row: str(row.step_index), right=True),
     Column("done", lambda row: "yes" if row.success else "no"),
@@ -194,31 +170,6 @@ async def write_script(
     output.deliver(written(cache, form, module), file)
 
 
-@actions.command("revert")
-async def revert(
-    which: Annotated[
-        str,
-        argument(
-            "NAME|FILE", "NAME of a cache in the record; a .json file or a path with a slash."
-        ),
-    ],
-    to: Annotated[int, option("Version to restore.", "VERSION")],
-    reason: Reason = "",
-    by: By = OS_USER,
-) -> None:
-    """Restore an earlier version as the next version."""
-    if _is_file(which):
-        cache, path = opened_cache(which)
-        at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        made = reverted(cache, to, at=at, by=by, why=reason or f"as at version {to}")
-        saved(made, path or Path(which))
-        done = ArtifactChange(kind=KIND, name=which, version=made.version, is_new=True)
-    else:
-        async with reading() as workspace:
-            done = await caches.revert(workspace, which, to, reason=reason, by=by)
-    output.show(done, f"{which} is at version {done.version}, equal to version {to}")
-
-
 @actions.command("import")
 async def import_cache(
     file: Annotated[Path, argument("FILE", "A file of actions.")],
@@ -238,27 +189,6 @@ async def import_cache(
     output.show(done, f"{name} is at version {done.version}")
 
 
-@actions.command("list")
-async def list_caches() -> None:
-    """List saved action caches, and heals not yet reviewed."""
-    async with answering() as reader:
-        listing = cached.caches(reader)
-    output.show(
-        listing, output.counted_listing(CACHES, listing.caches, "action cache", listing.position)
-    )
-
-
-@actions.command("log")
-async def log_cache(name: CacheName) -> None:
-    """List versions of a saved action cache: who, when and why."""
-    async with answering() as reader:
-        history = cached.log(reader, name)
-    output.show(
-        history,
-        output.counted_listing(CACHE_VERSIONS, history.versions, "version", history.position),
-    )
-
-
 @actions.command("export")
 async def export_cache(
     which: Annotated[str, argument("NAME", "NAME or NAME@VERSION of a cache in the record.")],
@@ -269,17 +199,15 @@ async def export_cache(
     _give(cache, file)
 
 
-@actions.command("review")
-async def review(
-    name: CacheName,
-    version: Annotated[int | None, option("Last reviewed version [newest].")] = None,
-    reason: Reason = "",
-    by: By = OS_USER,
-) -> None:
-    """Mark a saved cache's versions as reviewed, up to one."""
-    async with reading() as workspace:
-        done = await caches.review(workspace, name, version, reason=reason, by=by)
-    output.show(done, f"{name} is reviewed up to version {done.version}")
+derive(
+    actions,
+    Actions,
+    "list log revert review",
+    views={
+        "revert": "{name} is at version {result}, equal to version {to}",
+        "review": "{name} is reviewed up to version {result}",
+    },
+)
 
 
 def _give(cache: ActionCache, file: Path | None) -> None:
@@ -355,7 +283,6 @@ WHICH = "Name of a saved experience, or a folder: a path with a slash."
 VERSION = "NAME, NAME@VERSION or NAME@DIGEST of a saved experience, or a folder's path."
 
 NameOrFolder = Annotated[str, argument("NAME|DIR", WHICH)]
-ExperienceName = Annotated[str, argument("NAME", "Name of a saved experience.")]
 OutputFolder = Annotated[Path | None, option("Write its folder, too.", "DIR", "--output", "-o")]
 
 Bundle = Annotated[Path, argument("FILE", "A bundle.")]
@@ -363,16 +290,6 @@ PublicKey = Annotated[
     Path | None, option("A public Ed25519 key in PEM that must have signed it.", "FILE")
 ]
 
-EXPERIENCES = (
-    Column("experience", whole=True),
-    Column("version", right=True),
-    Column("standing"),
-    Column("replays", right=True),
-    Column("unfinished", right=True),
-    Column("succeed at least", lambda row: _share(row.success_low), right=True),
-    Column("heals unreviewed", lambda row: str(row.heals_unreviewed), right=True),
-    Column("task", whole=True),
-)
 CHANGES = (
     Column("version", right=True),
     Column("change"),
@@ -483,104 +400,6 @@ async def diff_experiences(
     output.show(difference, _render_diff(difference))
 
 
-@experience.command("list")
-async def list_experiences() -> None:
-    """List experiences: permitted use, and how replays ended."""
-    async with answering() as reader:
-        listing = reads.experiences(reader)
-    output.show(
-        listing,
-        [output.listing(EXPERIENCES, listing.experiences, nothing="no experience is saved")],
-    )
-
-
-@experience.command("find")
-async def find_experiences(
-    task: Annotated[str, argument("[TASK]", "Task text, or words of it.")] = "",
-    tool: Annotated[
-        list[str] | None, option("A tool that the experience calls. Repeatable.")
-    ] = None,
-    address: Annotated[str, option("Place of the task: an address or a host.")] = "",
-    limit: Annotated[int, option("Most experiences to list.")] = reads.HITS_MAX,
-    every: Annotated[bool, flag("--all", "Also retired experiences.")] = False,
-) -> None:
-    """Rank experiences that fit a task, and say why.
-
-    The ranking uses wording, words, success and cost.
-    """
-    from hansard.projections.file_search import FileWords
-
-    query = reads.ExperienceQuery(
-        task=task, tools=tuple(tool or ()), address=address, limit=limit, retired=every
-    )
-    async with answering() as reader:
-        with contextlib.closing(reads.ExperienceIndex(FileWords())) as index:
-            hits = reads.find(reader, query, index)
-    output.show(hits, _render_hits(hits))
-
-
-@experience.command()
-async def confirm(
-    which: NameOrFolder,
-    check: Annotated[list[str] | None, option("Only this check [all]. Repeatable.", "NAME")] = None,
-    digest: Annotated[str, option("Digest of the reviewed version; required for a bundle.")] = "",
-    reason: Reason = "",
-    by: By = OS_USER,
-) -> None:
-    """Confirm an experience's checks, so that it may act.
-
-    Confirming adds the next version.
-    """
-    if not is_name(which):
-        confirmed = confirm_folder(Path(which), check or ())
-        output.show(confirmed, _render_experience(confirmed))
-        return
-    async with beginning() as workspace:
-        done = await kept.confirm(
-            workspace, which, check or (), digest=digest, reason=reason, by=by
-        )
-        version = await kept.get(workspace, which, done.version)
-    output.show(version.experience, _render_experience(version.experience))
-
-
-@experience.command()
-async def retire(name: ExperienceName, reason: Reason = "", by: By = OS_USER) -> None:
-    """Retire an experience until a version is confirmed again."""
-    async with beginning() as workspace:
-        done = await kept.retire(workspace, name, reason=reason, by=by)
-    output.show(done, f"{name} is retired{'' if done.is_new else ' already'}")
-
-
-@experience.command()
-async def publish(
-    name: ExperienceName,
-    license_: Annotated[str, option("License: Apache-2.0.", "SPDX", "--license")],
-    key: Annotated[
-        Path | None, option("A private Ed25519 key in PEM, which signs it [none].", "FILE")
-    ] = None,
-    point: Annotated[str, option("Its number, or its digest [newest].", "VERSION", "--at")] = "",
-    file: Annotated[Path | None, option("[NAME" + SUFFIX + "].", "FILE", "--output", "-o")] = None,
-    reason: Reason = "",
-    by: By = OS_USER,
-) -> None:
-    """Write a version as one bundle file for others.
-
-    Refused if it has secrets or personal values.
-    """
-    async with beginning() as workspace:
-        report = await published(
-            workspace,
-            name,
-            file or Path(f"{name}{SUFFIX}"),
-            terms=license_,
-            key=key,
-            point=point,
-            reason=reason,
-            by=by,
-        )
-    output.show(report, _render_publication(report))
-
-
 @experience.command()
 def verify(file: Bundle, key: PublicKey = None) -> None:
     """Check that a bundle is whole, and who signed it.
@@ -589,23 +408,6 @@ def verify(file: Bundle, key: PublicKey = None) -> None:
     """
     report = verified(file, key)
     output.show(report, _render_bundle(report))
-
-
-@experience.command()
-async def install(
-    file: Bundle,
-    name: Annotated[str, option("Name in the record [that of the bundle].")] = "",
-    key: PublicKey = None,
-    reason: Reason = "",
-    by: By = OS_USER,
-) -> None:
-    """Save a bundle as untrusted.
-
-    It may not act until a person confirms its digest.
-    """
-    async with beginning() as workspace:
-        report = await installed(workspace, file, name=name, key=key, reason=reason, by=by)
-    output.show(report, _render_installation(report))
 
 
 @experience.command("run")
@@ -668,10 +470,6 @@ def _render_shown(report: ShownExperience) -> Iterator[Part]:
     yield output.listing(CHANGES, report.changes)
 
 
-def _share(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
-
-
 def _render_hits(hits: ExperienceHits) -> Iterator[Part]:
     for each in hits.hits:
         yield f"{each.experience}, version {each.version} ({each.standing.value}): {each.task}"
@@ -717,6 +515,20 @@ def _render_installation(report: InstalledBundle) -> Iterator[Part]:
         f"{report.name} is at version {report.version}, untrusted: look at it (`hansard experience "
         f"show {report.name}`), then `hansard experience confirm {report.name} --digest {least}`"
     )
+
+
+derive(
+    experience,
+    Experiences,
+    "list log find confirm retire publish",
+    views={
+        "find": _render_hits,
+        "confirm": "{name} is at version {result}",
+        "retire": "{name} is retired",
+        "publish": _render_publication,
+    },
+)
+derive(experience, Experiences, "install", views={"install": _render_installation}, begins=True)
 
 
 def _render_replay(report: Experienced) -> Iterator[Part]:
@@ -774,21 +586,12 @@ async def used(tool: Tool = None, run: OfRun = None) -> None:
     output.show(reused, _render_reused(reused, within(tool=tool, run=of)))
 
 
-@reuse.command()
-async def invalidate(
-    tool: Annotated[str, option("Answers of this tool.", "NAME")] = "",
-    run: Annotated[str, option("Answers of this run, by its id.", "RUN")] = "",
-    key: Annotated[str, option("Answers of this key.", "KEY")] = "",
-    reason: Reason = "",
-    by: By = OS_USER,
-) -> None:
-    """Declare answers stale, recorded ones and those of open calls."""
-    report = AnswersInvalidated(tool=tool, run=run, key=key, because=reason)
-    async with reading() as workspace:
-        await reusing.invalidate(workspace, report, by=by)
-    of = f"tool {tool}" if tool else f"run {run}" if run else f"key {key}"
-    text = f"the answers of {of} until now are stale"
-    output.show({"tool": tool, "run": run, "key": key}, text)
+derive(
+    reuse,
+    RecordOperations,
+    "invalidate",
+    views={"invalidate": "the answers of {tool}{run}{key} until now are stale"},
+)
 
 
 def _amount_text(amount: float | None, form: str) -> str:
@@ -814,35 +617,16 @@ SAVED = (
 )
 
 
-@app.command()
-async def savings(
-    run: Annotated[str | None, argument("[RUN]", "Only of this run; 'last' is the newest.")] = None,
-    workflow: Annotated[str | None, option("Only of runs of this workflow.")] = None,
-    month: Annotated[
-        str | None, option("Only of sessions that began then, UTC.", "YYYY-MM")
-    ] = None,
-    by: Annotated[Literal["run", "workflow", "month"], option("Grouping of the sums.")] = "run",
-) -> None:
-    """Show what resumes and forks answered from the record.
-
-    Calls, tokens, money, seconds, and effects not repeated, as recorded. A value that was not
-    recorded is shown as unknown; a session that was killed has reported nothing.
-    """
-    async with answering() as reader:
-        of = _run_in(reader, run)
-        rows = reader.rows(SAVINGS, SavingsQuery(of, workflow, month, by).parameters)
-        report = SavingsAnswer(position=reader.position, rows=savings_of(rows))
-    request = within(run=of, workflow=workflow, month=month)
-    output.show(report, _savings(report, request))
-
-
-def _savings(report: SavingsAnswer, question: str) -> Iterator[Part]:
+def _savings(report: SavingsAnswer) -> Iterator[Part]:
     if report.rows:
         yield output.listing(SAVED, report.rows)
         yield f"in all: {added(report.rows).line()}"
     else:
-        yield f"no session{question} went on with a run: nothing was answered from the record"
+        yield "no such session went on with a run: nothing was answered from the record"
     yield f"as of position {report.position}"
+
+
+derive(app, RecordOperations, "savings", views={"savings": _savings})
 
 
 @app.command()

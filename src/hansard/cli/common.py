@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import inspect
+import re
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
@@ -29,6 +30,16 @@ def option(help_: str, metavar: str | None = None, *names: str, **more: Any) -> 
 def flag(name: str, help_: str) -> Any:
     """Declare an option without a value."""
     return typer.Option(name, help=help_)
+
+
+def help_of(documentation: str) -> str:
+    """Return the description of a method as that of its command, which prints what it returns."""
+    text = re.sub(r"; return [^.]*\.|\s*\bReturn False if [^.]*\.", _ends, documentation)
+    return re.sub(r"^Return ", "Show ", text.strip())
+
+
+def _ends(returns: re.Match[str]) -> str:
+    return "." if returns[0].startswith(";") else ""
 
 
 def argument(metavar: str, help_: str) -> Any:

@@ -104,15 +104,6 @@ async def register(
 
 
 @experiment.command()
-async def stop(name: Name, reason: Reason = "", by: By = OS_USER) -> None:
-    """Stop assigning runs to an experiment."""
-    async with reading() as workspace:
-        is_new = await plans.stop(workspace, name, reason=reason, by=by)
-    text = "is stopped: no run is assigned any more" if is_new else "is stopped already"
-    output.show({"experiment": name, "stopped": is_new}, f"experiment {name} {text}")
-
-
-@experiment.command()
 async def assign(
     name: Name, unit: Annotated[str, argument("UNIT", "A task, a run, a conversation ...")]
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import runpy
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,15 +14,15 @@ import msgspec
 from hansard.agents.artifacts import prompts as evolving
 from hansard.agents.artifacts import prompts as prompt_imports
 from hansard.agents.artifacts import prompts as store
-from hansard.agents.artifacts import versions as artifacts
-from hansard.agents.artifacts.prompts import Draft, Move
+from hansard.agents.artifacts.prompts import Draft
 from hansard.agents.artifacts.versions import ArtifactChange
 from hansard.agents.steps.tools import source_digest
 from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.bus.file_lock import read_text
 from hansard.cli import output
-from hansard.cli.common import By, Commands, Reason, argument, flag, option
+from hansard.cli.common import By, Commands, Reason, argument, option
+from hansard.cli.derived import derive
 from hansard.cli.experiment import table
 from hansard.cli.opening import answering, beginning, named, reading, settings
 from hansard.cli.output import Column, Hint, Part
@@ -36,15 +36,12 @@ from hansard.ext.optimize import loop
 from hansard.ext.optimize.loop import BUDGET, Comparison, Optimized, OptimizeOptions, continues
 from hansard.inspect import experiments as inspected
 from hansard.inspect.experiments import (
-    ALPHA,
     PromptDiff,
-    PromptEvidence,
     PromptLog,
     PromptReport,
     ShownPrompt,
 )
-from hansard.operations.prompts import PRODUCTION, Promotion, promoted
-from hansard.projections.snapshots import Reader
+from hansard.operations.prompts import PRODUCTION, Prompts
 
 prompt = Commands()
 
@@ -153,14 +150,6 @@ def _feedback_line(each: dict[str, Any]) -> str:
     return f"{each['text']}{rating}".strip()
 
 
-@prompt.command("log")
-async def log_(name: Name) -> None:
-    """Show a prompt's versions, their results and its aliases."""
-    async with answering() as reader:
-        log = inspected.log(reader, name)
-    output.show(log, _render_log(log))
-
-
 def _render_log(log: PromptLog) -> Iterator[Part]:
     yield output.listing(VERSIONS, log.versions)
     if log.moves:
@@ -231,49 +220,6 @@ def _object(where: str, text: str) -> dict[str, Any]:
 
 
 @prompt.command()
-async def alias(
-    reference: Reference,
-    name: Annotated[str, argument("ALIAS", "Alias, such as production.")],
-    remove: Annotated[bool, flag("--remove", "Remove the alias.")] = False,
-    expected: Annotated[int | None, option("Refuse unless it is this now.", "VERSION")] = None,
-    reason: Reason = "",
-    by: By = OS_USER,
-) -> None:
-    """Point an alias to a version.
-
-    The previous version stays in the alias's history.
-    """
-    move = Move(
-        alias=name,
-        take_away=remove,
-        because=reason,
-        expected=expected if expected is not None else store.CURRENT,
-    )
-    async with reading() as workspace:
-        moved = await store.move(workspace, reference, move, by=by)
-    output.show(moved, _render_alias(moved))
-
-
-def _render_alias(moved: ArtifactChange) -> str:
-    names = f"version {moved.version}" if moved.version else "no version"
-    return f"{moved.alias} of {moved.name} names {names}" + ("" if moved.is_new else " already")
-
-
-@prompt.command()
-async def feedback(
-    reference: Reference,
-    text: Annotated[str, argument("[TEXT]", "Text of the feedback.")] = "",
-    rating: Annotated[float | None, option("Satisfaction from 0 to 1.", "NUMBER")] = None,
-    run: Annotated[str, option("Run that the feedback is about.", "RUN")] = "",
-    by: By = OS_USER,
-) -> None:
-    """Record feedback on a version."""
-    async with reading() as workspace:
-        feedback_ = await store.feed_back(workspace, reference, text, rating=rating, run=run, by=by)
-    output.show(feedback_, f"feedback on {feedback_.name}@{feedback_.version}")
-
-
-@prompt.command()
 async def evolve(
     reference: Reference,
     feedback_: Annotated[
@@ -296,61 +242,25 @@ async def evolve(
     output.show(added, words)
 
 
-@prompt.command()
-async def retire(reference: Reference, reason: Reason = "", by: By = OS_USER) -> None:
-    """Retire a version; it can still be read."""
-    async with reading() as workspace:
-        retired = await store.retire(workspace, reference, reason=reason, by=by)
-    already = "" if retired.is_new else " already"
-    output.show(retired, f"{retired.name}@{retired.version} is retired{already}")
-
-
-@prompt.command()
-async def report(
-    name: Annotated[str | None, argument("[NAME]", "Only of this prompt.")] = None,
-    alpha: Annotated[float, option("Intervals have confidence 1 - alpha.", "NUMBER")] = ALPHA,
-) -> None:
-    """Show completion, tokens, scores, satisfaction by version."""
-    async with answering() as reader:
-        evidence = inspected.report(reader, name, alpha)
-    output.show(evidence, _render_report(evidence))
-
-
 def _render_report(evidence: PromptReport) -> Iterator[Part]:
     yield output.listing(MEASURES, evidence.rows) if evidence.rows else "no prompt yet"
     yield ""
     yield f"intervals at {1 - evidence.alpha:.0%}, as of position {evidence.position}"
 
 
-@prompt.command("promote")
-async def promote_(
-    reference: Reference,
-    alias: Annotated[str, argument("[ALIAS]", "The alias.")] = PRODUCTION,
-    experiment: Experiment = None,
-    reason: Reason = "",
-    by: By = OS_USER,
-) -> None:
-    """Move an alias to a version that an experiment found better."""
-
-    async def read(reads: Callable[[Reader], PromptEvidence]) -> PromptEvidence:
-        async with answering() as reader:
-            return reads(reader)
-
-    async with reading() as workspace:
-        before = await store.get(workspace, reference)
-        state = (await artifacts.read(workspace, prompts.PROMPTS, before.name)).state
-        query = Promotion(reference, alias, experiment, reason, by)
-        evidence = await promoted(workspace, read, query)
-    moved = ArtifactChange(
-        kind=prompts.KIND,
-        name=before.name,
-        version=before.version,
-        is_new=state.aliases.get(alias) != before.version,
-        alias=alias,
-        experiment=evidence.experiment if evidence is not None else "",
-    )
-    why = f": {evidence.metric} is better in experiment {evidence.experiment}" if evidence else ""
-    output.show(moved, _render_alias(moved) + why)
+derive(
+    prompt,
+    Prompts,
+    "log alias give_feedback retire report promote",
+    views={
+        "log": _render_log,
+        "report": _render_report,
+        "alias": "{alias} names {reference}",
+        "give_feedback": "feedback on version {result}",
+        "retire": "{reference} is retired",
+        "promote": "{alias} names {reference}",
+    },
+)
 
 
 @prompt.command()

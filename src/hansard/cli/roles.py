@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,13 +11,12 @@ import typer
 from hansard.agents.access import principals as logins
 from hansard.agents.access import roles as role_rules
 from hansard.agents.access.roles import View
-from hansard.agents.policy import approvals as requests
-from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.cli import output
 from hansard.cli.common import At, By, Commands, Json, Reason, Run, argument, do, flag, option
+from hansard.cli.derived import derive
 from hansard.cli.opening import address_of, answering, beginning, reading, reading_run, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.cli.run import agent_lines
@@ -40,20 +37,17 @@ from hansard.domain.roles import check as role_file
 from hansard.inspect import roles as reads
 from hansard.inspect.answer import find_run, role_names
 from hansard.inspect.roles import (
-    Approvals,
     Knowledge,
     Moment,
     Question,
     RoleExplanation,
-    Roles,
     RoleView,
     Validity,
-    find_approval,
     list_approvals,
     list_logins,
-    question,
 )
 from hansard.inspect.trace import recorded
+from hansard.operations.roles import Approvals, Roles
 
 app = Commands()
 roles = Commands()
@@ -90,18 +84,6 @@ async def apply(
 
 
 @roles.command()
-async def withdraw(role: Role, reason: Reason = "", by: By = OS_USER) -> None:
-    """Withdraw a role's rules.
-
-    From now on the role sees nothing and may do nothing.
-    """
-    async with reading() as workspace:
-        is_new = await role_rules.withdraw(workspace, role, reason=reason, by=by)
-    text = "is withdrawn: it sees nothing any more" if is_new else "is withdrawn already"
-    output.show({"role": role, "withdrawn": is_new}, f"role {role} {text}")
-
-
-@roles.command()
 async def show(
     role: Annotated[str | None, argument("[ROLE]", "Role to print [list all roles].")] = None,
     at: RoleAt = None,
@@ -131,11 +113,11 @@ LIST = (
 )
 
 
-def _list(listing: Roles) -> list[Part]:
+def _list(listing: reads.Roles) -> list[Part]:
     return [output.listing(LIST, listing.roles), Hint(f"as of position {listing.position}")]
 
 
-def _rules(listing: Roles) -> Iterator[Part]:
+def _rules(listing: reads.Roles) -> Iterator[Part]:
     """Yield each role as a file that can be applied."""
     for role in listing.roles:
         yield Hint(f"version {role.version}, as of position {listing.position}")
@@ -260,7 +242,6 @@ async def view(
     at: At = None,
     key: HashKey = None,
     by: Annotated[str, option("The reader.", "NAME", show_default=False)] = OS_USER,
-    follow: Annotated[bool, flag("--follow", "Then show each change.")] = False,
 ) -> None:
     """Show what a role may see of a run.
 
@@ -268,25 +249,16 @@ async def view(
     recorded.
     """
     secret = _hash_key(key)
-    if follow and at is not None:
-        raise BadValue("--follow", f"--at {at}", "the past does not change: give one of them")
     async with reading_run(which) as (workspace, run):
-        if not follow:
-            served = await reads.role_view(workspace, role, run, at, by, secret)
-            output.show(served, _render_view(served))
-            return
-        changes = reads.follow_view(workspace, role, run, by, secret)
-        async with contextlib.aclosing(changes):
-            async for change in changes:
-                output.show(change, _render_view(change))
-                sys.stdout.flush()
+        served = await reads.role_view(workspace, role, run, at, by, secret)
+    output.show(served, _render_view(served))
 
 
 def _render_view(served: RoleView) -> Iterator[Part]:
     made, facts = served.made, served.made.view
     yield f"run {facts.run} as role {facts.role} sees it: {counted(len(facts.events), 'event')}"
     yield ""
-    yield from _events(facts, served.known)
+    yield from _events(facts)
     if not made.rules:
         yield Hint(
             f"role {facts.role!r} has no rules there, and sees nothing: see 'hansard roles apply'"
@@ -304,11 +276,11 @@ def _hash_key(path: Path | None) -> bytes | None:
         raise BadValue("key", str(error), "give a file of 32 secret bytes or more") from error
 
 
-def _events(facts: View, known: int = 0) -> Iterator[Part]:
-    shown = facts.events[known:][-EVENTS_SHOWN_MAX:]
+def _events(facts: View) -> Iterator[Part]:
+    shown = facts.events[-EVENTS_SHOWN_MAX:]
     if shown:
         yield output.listing(EVENTS, shown)
-    more = len(facts.events) - known - len(shown)
+    more = len(facts.events) - len(shown)
     if more > 0:
         yield f"and {more:,} earlier: --json has them"
     for name, entry in facts.state.board.items():
@@ -456,10 +428,6 @@ async def revoke(
     output.show([], [] if report else [output.Hint(outside)])
 
 
-Approval = Annotated[str, argument("ID", "An approval's id, or a unique prefix.")]
-Answerer = Annotated[str, option("Who answers; not the requesting agent.", "NAME")]
-AnswerReason = Annotated[str, option("Reason, for the record and the agent.", "TEXT")]
-
 APPROVAL_STYLES = {
     ApprovalStatus.PENDING: "bold yellow",
     ApprovalStatus.GRANTED: "green",
@@ -498,31 +466,7 @@ async def _list_approvals(*, every: bool) -> None:
     output.show(questions, _render_approvals(questions))
 
 
-@approvals.command()
-async def grant(approval: Approval, reason: AnswerReason = "", by: Answerer = OS_USER) -> None:
-    """Let a call run, once; the waiting agent continues."""
-    await _answer(approval, reason, by, granted=True)
-
-
-@approvals.command()
-async def deny(approval: Approval, reason: AnswerReason = "", by: Answerer = OS_USER) -> None:
-    """Refuse a call. The waiting agent gets the refusal and its reason."""
-    await _answer(approval, reason, by, granted=False)
-
-
-async def _answer(approval: str, reason: str, by: str, *, granted: bool) -> None:
-    """Grant or deny a call. Raises NotFound, Refused, RoleRefused, BadName."""
-    async with reading() as workspace:
-        listed = await find_approval(workspace, approval)
-        current = await requests.answer(
-            workspace, listed.approval.id, granted=granted, by=by, reason=reason
-        )
-    value = question(ListedApproval(listed.run, current, current.given))
-    what = f"{value.tool} of {value.agent} in run {value.run}"
-    output.show(value, f"approval {value.approval} is {value.standing.value}: {what}")
-
-
-def _render_approvals(questions: Approvals) -> list[Part]:
+def _render_approvals(questions: reads.Approvals) -> list[Part]:
     if not questions.questions:
         more = "; 'hansard approvals --all' lists answered ones" if questions.all else ""
         return [f"no call waits for approval{more}"]
@@ -542,3 +486,12 @@ def _diff(request: Question) -> Iterator[Part]:
         yield ""
         yield f"{request.approval} changes {arguments.get('space', 'memory')}:"
         yield diff
+
+
+derive(roles, Roles, "withdraw", views={"withdraw": "role {name} is withdrawn"})
+derive(
+    approvals,
+    Approvals,
+    "grant deny",
+    views={"grant": "approval {approval} is granted", "deny": "approval {approval} is denied"},
+)

@@ -57,12 +57,10 @@ from hansard.inspect.state import (
 )
 from hansard.inspect.trace import (
     AgentHistory,
-    Egress,
     Payloads,
     Trace,
     WholeStep,
     recorded,
-    what_left,
 )
 from hansard.state.replay import RunView
 
@@ -785,37 +783,6 @@ def _window(window: AgentContext) -> Iterator[Part]:
     yield ""
     text = f"{window.agent} ({window.role}): {total_text(window)}"
     yield output.Lines([output.cell(text, "bold")])
-
-
-COLUMNS = (
-    Column("step", lambda row: f"{row.agent}#{row.step}"),
-    Column("to", lambda row: row.destination),
-    Column("kind"),
-    Column("tool"),
-    Column("status"),
-    Column("secrets", lambda row: ", ".join(row.secrets)),
-    Column("given", lambda row: msgspec.json.encode(row.arguments).decode()),
-)
-
-
-@run.command()
-async def left(which: Run) -> None:
-    """Show what a run sent to models, pages and tools, in order.
-
-    Lists each call that was made or may have been made, with its recorded arguments.
-    """
-    async with reading_run(which) as (workspace, run):
-        fetch = Payloads(workspace)
-        egress = Egress(run=run, sent=await what_left(workspace, run, fetch))
-        output.hint_erased(fetch)
-    output.show(egress, _render_calls(egress))
-
-
-def _render_calls(egress: Egress) -> Iterator[Part]:
-    if egress.sent:
-        yield output.listing(COLUMNS, egress.sent)
-    places = len({each.destination for each in egress.sent})
-    yield f"{counted(len(egress.sent), 'call')} to {counted(places, 'place')} left run {egress.run}"
 
 
 @run.command()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,7 +25,7 @@ from hansard.client.options import result_from
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.run import ForkEffects, RunForked, RunState, RunStatus
-from hansard.domain.steps import Effects, Step, StepStatus, Verdict
+from hansard.domain.steps import Effects, Step, Verdict
 from hansard.inspect import page as run_page
 from hansard.inspect import rederive
 from hansard.inspect.answer import find_run, plain_text, withheld_text
@@ -333,70 +332,6 @@ async def settle(
     )
     output.show(fields, text)
     output.hint(_next(view))
-
-
-@run.command()
-async def reopen(
-    which: Run,
-    task: Annotated[str, argument("TASK", "A task's id, see 'hansard team'.")],
-    reason: Reason = "",
-    by: By = OS_USER,
-) -> None:
-    """Let a failed task be claimed again."""
-    async with reading_run(which) as (workspace, run):
-        is_new = await actions.reopen(workspace, run, task, by=by, reason=reason)
-    text = "is open again" if is_new else "is not over: nothing was written"
-    fields = {"run": run, "task": task, "reopened": is_new}
-    output.show(fields, f"task {task} of run {run} {text}")
-    if is_new:
-        output.hint("its next claim is another agent's to make, or a resumed one's")
-
-
-@run.command()
-async def finish(
-    which: Run,
-    reason: Reason = "",
-    failed: Annotated[
-        str | None, option("Mark it as failed instead, for this reason.", "REASON")
-    ] = None,
-    by: By = OS_USER,
-) -> None:
-    """Mark a run as completed, or as failed.
-
-    Works even if agents have not left it, for example because their process was killed.
-    """
-    await _end(which, partial(actions.finish, failed=failed), reason, by)
-
-
-@run.command()
-async def cancel(which: Run, reason: Reason = "", by: By = OS_USER) -> None:
-    """Mark a run as cancelled.
-
-    Works even if agents have not left it; no agent is stopped.
-    """
-    await _end(which, actions.cancel, reason, by)
-
-
-async def _end(which: str, say: Callable[..., Awaitable[bool]], reason: str, by: str) -> None:
-    """Record the end of a run. Raises NotFound, Refused, BadName."""
-    async with reading_run(which) as (workspace, run):
-        view = await workspace.points.view(run)
-        is_new = await say(workspace, run, by=by, reason=reason)
-        status = (await workspace.states.life(run)).status
-    text = f"run {run} is {status.value}{'' if is_new else ' already: nothing was written'}"
-    missing = view.life.missing
-    calls = [
-        f"{agent}#{step.number} ({step.tool})"
-        for agent, state in view.agents.items()
-        for step in state.steps.values()
-        if step.status is StepStatus.REQUESTED
-    ]
-    fields = {"run": run, "status": status, "ended": is_new, "at_work": missing, "calls": calls}
-    output.show(fields, text)
-    if is_new and missing:
-        output.hint(f"it is no longer waited for {', '.join(missing)}, at work or killed")
-    if is_new and calls:
-        output.hint(f"under way: {', '.join(calls)}; an outcome is still recorded, and counts")
 
 
 def _steps_to_settle(view: RunView) -> Iterator[tuple[str, Step]]:

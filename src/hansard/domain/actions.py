@@ -391,20 +391,6 @@ def healed(cache: ActionCache, after: CachedAction, *, at: str, by: str, why: st
     )
 
 
-def reverted(cache: ActionCache, to: int, *, at: str, by: str, why: str) -> ActionCache:
-    """Return the content of an earlier version as the next version. Raises BadValue for an unknown
-    version.
-    """
-    if not 1 <= to < cache.version:
-        fact = f"version {to} of a file at version {cache.version}"
-        earlier = f"give a version from 1 to {cache.version - 1}"
-        raise BadValue("revert", fact, earlier if cache.version > 1 else "it has no earlier one")
-    undone = [each for each in cache.history if each.version > to]
-    for change in reversed(undone):
-        cache = healed(cache, change.before, at=at, by=by, why=why)
-    return cache
-
-
 # Slots: `{{name}}` in the place of the task's values; a replay fills in others.
 
 UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"

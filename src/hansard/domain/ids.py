@@ -186,6 +186,10 @@ def marked(uuid: str, name: str) -> str:
     return uuid[:-MARK_CHARACTERS] + _mark(name)
 
 
+ID_CHARACTERS = 36
+"""Characters of a whole id, a UUID."""
+
+
 def is_marked(uuid: str, name: str) -> bool:
     """Return whether a UUID was marked with a name. One other name in 2**32 matches, too."""
     return uuid.endswith(_mark(name))

@@ -22,9 +22,6 @@ from hansard.projections.snapshots import Reader
 CANDIDATES_MAX = 8
 """Most runs listed for an ambiguous prefix."""
 
-ID_CHARACTERS = 36
-"""Characters of a whole id, a UUID."""
-
 RUN_REMEDY = "see 'hansard runs'; fork or replay a granted run from a pack of it"
 EVENT_REMEDY = "give an event's id or its address (position.index)"
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -27,11 +26,11 @@ from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, StreamId, run_of
 from hansard.domain.principal import PrincipalKind, Token
 from hansard.domain.roles.model import RoleDefined
-from hansard.domain.roles.view import Line, judge
 from hansard.domain.roles.view import explain as explained
+from hansard.domain.roles.view import judge
 from hansard.domain.run import RunState
 from hansard.inspect import state
-from hansard.inspect.answer import EVENT_REMEDY, ID_CHARACTERS, Answer, by_name
+from hansard.inspect.answer import EVENT_REMEDY, Answer, by_name
 from hansard.inspect.state import NOW
 from hansard.inspect.trace import recorded
 
@@ -149,23 +148,6 @@ def question(each: ListedApproval) -> Question:
 def _time(stamp: int) -> str:
     """Format a log time in ns since 1970 as ISO 8601, in whole microseconds."""
     return (_EPOCH + timedelta(microseconds=stamp // 1_000)).isoformat().replace("+00:00", "Z")
-
-
-async def find_approval(workspace: Workspace, text: str) -> ListedApproval:
-    """Find an approval by its id or a unique prefix; a prefix reads all approvals.
-
-    Raises NotFound, BadName.
-    """
-    if len(text) == ID_CHARACTERS:
-        return await requests.find(workspace, text)
-    listed = await requests.listed(workspace)
-    matches = [each for each in listed if each.approval.id.startswith(text)]
-    same = [each for each in matches if each.approval.id == text]
-    if not text or not matches:
-        raise NotFound(f"approval {text!r:.80}", "see 'hansard approvals --all'")
-    if len(same or matches) > 1:
-        raise BadName("approval", text, f"{len(matches)} begin with it: give more characters")
-    return (same or matches)[0]
 
 
 _POINT_REMEDY = "give a position (1234) or a time (2026-11-21T10:00:00Z)"
@@ -303,15 +285,14 @@ def _fields(recorded: Recorded) -> tuple[str, ...]:
 
 
 class RoleView(Answer):
-    """View served to a role, without the first `known` of its events."""
+    """View served to a role."""
 
     made: DerivedView
-    known: int = 0
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """Yield the view, its state, and its events."""
         yield {"kind": "view", **_summary(self.made), "position": self.made.position}
-        yield from _lines(self.made, self.known)
+        yield from _lines(self.made)
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -374,23 +355,6 @@ async def role_view(
     return RoleView(await views.serve(workspace, role, run, at, by=by, key=key))
 
 
-async def follow_view(
-    workspace: Workspace, role: str, run: str, by: str, key: bytes | None
-) -> AsyncGenerator[RoleView]:
-    """Yield the view now and after each change, each time without the unchanged events."""
-    before: list[Line] = []
-    async with contextlib.aclosing(views.follow(workspace, role, run, by=by, key=key)) as followed:
-        async for made in followed:
-            yield RoleView(made, _same(before, made.view.events))
-            before = made.view.events
-
-
-def _same(before: Sequence[Line], now: Sequence[Line]) -> int:
-    """Return the number of unchanged lines at the beginning; other rules change them."""
-    pairs = zip(before, now, strict=False)
-    return next((at for at, (one, other) in enumerate(pairs) if one != other), len(before))
-
-
 def _summary(made: DerivedView) -> dict[str, Any]:
     view = made.view
     return {
@@ -403,10 +367,10 @@ def _summary(made: DerivedView) -> dict[str, Any]:
     }
 
 
-def _lines(made: DerivedView, known: int = 0) -> Iterator[dict[str, Any]]:
+def _lines(made: DerivedView) -> Iterator[dict[str, Any]]:
     view = made.view
     yield {"kind": "state", "run": view.run, "role": view.role, **_plain(view.state)}
-    for number, line in view.events[known:]:
+    for number, line in view.events:
         yield {"kind": "event", "number": number, **_plain(line)}
 
 

@@ -125,7 +125,7 @@ class Actions(Noun[C_co], noun="actions"):
 
     @operation(needs=_reads("action_caches"), takes=Takes.LONG)
     async def list(self) -> KeptCaches:
-        """List the kept action caches, with the number of heals that nobody has reviewed.
+        """List the kept action caches, with unreviewed heals.
 
         It is the output of `hansard actions list`. Raises ProjectionError, Refused as `sql`.
         """
@@ -133,7 +133,7 @@ class Actions(Noun[C_co], noun="actions"):
 
     @operation(needs=_reads("actions_log"), takes=Takes.LONG)
     async def log(self, name: Name) -> ActionsLog:
-        """Return the versions of an action cache: who changed what, when and why.
+        """Return the changes of an action cache, and their reasons.
 
         It is the output of `hansard actions log`.
 
@@ -164,7 +164,7 @@ class Actions(Noun[C_co], noun="actions"):
     async def review(
         self, name: Name, version: int | None = None, *, reason: Prose = "", by: By = OS_USER
     ) -> int:
-        """Record that a person reviewed the versions of an action cache up to one; return it.
+        """Mark an action cache as reviewed, up to a version; return it.
 
         `hansard audit` lists heals that nobody has reviewed.
 
@@ -227,7 +227,7 @@ class Experiences(Noun[C_co], noun="experiences"):
 
     @operation(needs=lambda _: (trusts(Trust.QUERY, "experiences"),), takes=Takes.LONG)
     async def list(self) -> KeptExperiences:
-        """List the kept experiences, by name: the output of `hansard experience list`.
+        """List the kept experiences, by name.
 
         Raises:
             ProjectionError, Refused: As `sql`.
@@ -236,7 +236,7 @@ class Experiences(Noun[C_co], noun="experiences"):
 
     @operation(needs=_logs, takes=Takes.LONG)
     async def log(self, name: Name) -> ExperienceLog:
-        """Return the history of an experience, oldest first: its versions, replays and statements.
+        """Return the history of an experience, oldest first.
 
         Raises:
             NotFound: There is no such experience.
@@ -293,7 +293,7 @@ class Experiences(Noun[C_co], noun="experiences"):
         reason: Prose = "",
         by: By = OS_USER,
     ) -> int:
-        """Record that a person confirms an experience's check functions; return the new version.
+        """Confirm an experience's check functions; return the new version.
 
         It may then act with them. A heal counts as reviewed, and a retired or quarantined
         experience may be used again.
@@ -421,7 +421,7 @@ class Experiences(Noun[C_co], noun="experiences"):
         reason: str = "",
         by: str = OS_USER,
     ) -> PublishedBundle:
-        """Write a version of an experience to a bundle file for others, signed if a key is given.
+        """Write a version to a bundle file; signed if a key is given.
 
         Args:
             name: The experience's name.

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import builtins
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
-
-import msgspec
 
 from hansard.agents.artifacts import prompts as store
 from hansard.agents.artifacts import versions
@@ -16,12 +14,10 @@ from hansard.agents.artifacts.prompts import CURRENT, Draft, Evolver, Move, Prom
 from hansard.agents.flow import is_coroutine_function
 from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Need, states, trusts
-from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.domain import prompt as prompt_rules
 from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue
-from hansard.domain.events import Actor
 from hansard.domain.prompt import (
     PROMPTS,
     PromptAliased,
@@ -59,58 +55,7 @@ from hansard.operations.declare import (
 )
 from hansard.projections.snapshots import Reader
 
-Read = Callable[[Callable[[Reader], PromptEvidence]], Awaitable[PromptEvidence]]
-"""Runs one of our own reads on the tables."""
-
 PRODUCTION = "production"  # the default alias
-
-
-class Promotion(msgspec.Struct, frozen=True):
-    """The version that an alias shall name, and the reason.
-
-    The reason is the verdict of an experiment, by default the newest with both versions, or
-    `because`.
-    """
-
-    reference: str
-    alias: str = PRODUCTION
-    experiment: str | None = None
-    because: str = ""
-    by: str | Actor = OS_USER
-
-
-async def promoted(workspace: Workspace, read: Read, request: Promotion) -> PromptEvidence | None:
-    """Move the alias; return the experiment's verdict, None without an experiment.
-
-    The alias must still name the version that was compared. Raises Refused (no verdict *better*),
-    PromptConflict, NotFound, BadName, BadValue.
-    """
-    if request.because and request.experiment is not None:
-        fact = f"{request.because!r:.80}, and experiment {request.experiment!r:.80}"
-        raise BadValue("reason", fact, "give one of them")
-    prompt_rules.check_alias(request.alias)
-    prompt = await store.get(workspace, request.reference)
-    state = (await versions.read(workspace, PROMPTS, prompt.name)).state
-    prompt_rules.demand_usable(state, prompt.version)
-    if state.aliases.get(request.alias) == prompt.version:
-        return None
-    statement: PromptEvidence | None = None
-    if not request.because:
-        current = alias_version(state, request.alias, prompt.name)
-        statement = await read(
-            lambda reader: evidence(
-                reader, prompt.name, prompt.version, current, request.experiment
-            )
-        )
-        demand_better(statement)
-    move = Move(
-        alias=request.alias,
-        expected=state.aliases.get(request.alias),
-        because=request.because,
-        experiment=statement.experiment if statement is not None else "",
-    )
-    await store.move(workspace, prompt.reference, move, by=request.by)
-    return statement
 
 
 class _Verdict(Answer):
@@ -272,9 +217,9 @@ class Prompts(Noun[C_co], noun="prompts"):
 
     @operation(needs=_states(PromptRetired.tag), shows=PROMPTS)
     async def retire(self, reference: str, *, reason: Prose = "", by: By = OS_USER) -> bool:
-        """Retire a version: it stays readable, and no alias may name it.
+        """Retire a version; it stays readable.
 
-        Return False if it is already retired.
+        No alias may name it. Return False if it is already retired.
 
         Args:
             reference: The version.
@@ -291,7 +236,7 @@ class Prompts(Noun[C_co], noun="prompts"):
 
     @operation(needs=_reports, takes=Takes.LONG)
     async def report(self, name: str | None = None, *, alpha: float = 0.05) -> PromptReport:
-        """Report the results of a prompt's versions, or of all: as `hansard prompt report`.
+        """Report the results of versions, of a prompt or of all.
 
         Args:
             name: The prompt; by default all.
@@ -315,7 +260,7 @@ class Prompts(Noun[C_co], noun="prompts"):
         reason: Prose = "",
         by: By = OS_USER,
     ) -> PromptEvidence | None:
-        """Move an alias to a version that an experiment found better than the present one.
+        """Move an alias to a version that an experiment found better.
 
         Return the experiment's verdict, None without an experiment.
 
@@ -334,22 +279,36 @@ class Prompts(Noun[C_co], noun="prompts"):
             BadValue: Both an experiment and `reason` are given.
             ProjectionError: As `sql`.
         """
+        if reason and experiment is not None:
+            fact = f"{reason!r:.80}, and experiment {experiment!r:.80}"
+            raise BadValue("reason", fact, "give one of them")
+        prompt_rules.check_alias(alias)
+        prompt = await store.get(self._workspace, reference)
+        state = (await versions.read(self._workspace, PROMPTS, prompt.name)).state
+        prompt_rules.demand_usable(state, prompt.version)
+        present = state.aliases.get(alias)
+        if present == prompt.version:
+            return None
+        statement: PromptEvidence | None = None
+        if not reason:
+            both = prompt.version, alias_version(state, alias, prompt.name)
 
-        async def read(reads: Callable[[Reader], PromptEvidence]) -> PromptEvidence:
+            def read(reader: Reader) -> _Verdict:
+                return _Verdict(verdict=evidence(reader, prompt.name, *both, experiment))
+
             words = (reference, experiment or "")
-            report = await self._context.read(
-                lambda each: _Verdict(verdict=reads(each)), "promote", *words
-            )
-            return report.verdict
-
-        move = Promotion(reference, alias, experiment, reason, by)
-        return await promoted(self._workspace, read, move)
+            statement = (await self._context.read(read, "promote", *words)).verdict
+            demand_better(statement)
+        judged = statement.experiment if statement is not None else ""
+        move = Move(alias=alias, expected=present, because=reason, experiment=judged)
+        await store.move(self._workspace, prompt.reference, move, by=by)
+        return statement
 
     @trusted
     async def log(self, name: str) -> PromptLog:
-        """Return the versions of a prompt with mean scores of their runs, and its alias history.
+        """Return the versions of a prompt and its alias history.
 
-        It is the output of `hansard prompt log`.
+        Versions have the mean scores of their runs. It is the output of `hansard prompt log`.
 
         Raises:
             NotFound: There is no such prompt.

@@ -258,9 +258,9 @@ class RecordOperations(Noun[C_co]):
     async def finish(
         self, run: str, *, by: By = OS_USER, reason: Prose = "", failed: Here[str | None] = None
     ) -> bool:
-        """End a run as completed, or as failed, even if agents have not left it.
+        """End a run as completed, or as failed.
 
-        Return False if it already has that status.
+        Agents need not have left it. Return False if it already has that status.
 
         Args:
             run: The run's id.
@@ -317,7 +317,7 @@ class RecordOperations(Noun[C_co]):
         reason: Prose = "",
         by: By = OS_USER,
     ) -> None:
-        """Declare answers stale, so that `reuse=` does not give them to later runs.
+        """Declare answers stale: later runs do not reuse them.
 
         It covers recorded answers, and those of calls under way. Answers already reused stay as
         they are.
@@ -391,11 +391,11 @@ class RecordOperations(Noun[C_co]):
         month: str | None = None,
         by: Annotated[str, choice(savings_by.By)] = "run",
     ) -> SavingsAnswer:
-        """Return the usage that answers from the record saved to resumed agents, earliest first.
+        """Return what resumes and forks answered from the record.
 
-        It counts the calls that were answered from the record, and the recorded usage of those
-        calls. Strict and offline replays write nothing, so they are not included (`session.saved`
-        has theirs).
+        Earliest first. It counts the calls that were answered from the record, and the recorded
+        usage of those calls. Strict and offline replays write nothing, so they are not included
+        (`session.saved` has theirs).
 
         Args:
             run: Only this run.
@@ -453,10 +453,10 @@ class RecordOperations(Noun[C_co]):
 
     @operation(needs=lambda _: (trusts(Trust.QUERY, "egress"),), takes=Takes.LONG)
     async def egress(self, run: Name) -> list[SentOut]:
-        """Return all egress of a run, in order: each executed call of a model, a page or a tool.
+        """Return the egress of a run, in order.
 
-        Calls have their recorded arguments; a secret is replaced by its name. In SQL `model_inputs`
-        has the inputs of models.
+        These are the executed calls of models, pages and tools. Calls have their recorded
+        arguments; a secret is replaced by its name. In SQL `model_inputs` has the inputs of models.
 
         Args:
             run: The run's id.

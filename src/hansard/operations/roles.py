@@ -132,9 +132,9 @@ class Roles(Noun[C_co], noun="roles"):
 
     @trusted
     async def withdraw(self, name: str, *, by: str = OS_USER, reason: str = "") -> bool:
-        """Withdraw the rules of a role: it sees nothing and may do nothing from now on.
+        """Withdraw the rules of a role.
 
-        Return False if they are withdrawn already.
+        It sees nothing and may do nothing from now on. Return False if they are withdrawn already.
 
         Raises:
             Refused: The role was never defined.
@@ -196,7 +196,7 @@ class Approvals(Noun[C_co], noun="approvals"):
         """Grant an agent's request for approval.
 
         Args:
-            approval: The request's id, as `list()` or `hansard approvals` shows it.
+            approval: The request's id, or a unique prefix of it: `hansard approvals` shows it.
             by: The approver on record: not the requesting agent, nor a principal that acts for it.
             reason: The reason on record.
             role: The role that `by` acts in; it must have `approve`.
@@ -215,7 +215,7 @@ class Approvals(Noun[C_co], noun="approvals"):
         """Deny an agent's request for approval.
 
         Args:
-            approval: The request's id, as `list()` or `hansard approvals` shows it.
+            approval: The request's id, or a unique prefix of it: `hansard approvals` shows it.
             by: The approver on record: not the requesting agent, nor a principal that acts for it.
             reason: The reason on record.
             role: The role that `by` acts in; it must have `approve`.

@@ -7,11 +7,10 @@ The rules at a point decide what is visible at that point.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,7 +25,7 @@ from hansard.bus.log import Append, AtPosition, Stored, UpTo
 from hansard.bus.reads import RunInFull
 from hansard.domain import ids
 from hansard.domain import run as runs
-from hansard.domain.access import QUERY_KIND, QueryAnswered, ViewServed, is_views, key_of, ranges
+from hansard.domain.access import QUERY_KIND, QueryAnswered, ViewServed, key_of, ranges
 from hansard.domain.choices import NOTHING, Brief
 from hansard.domain.decider import TAG as QUARANTINED
 from hansard.domain.decider import evolve
@@ -457,31 +456,6 @@ async def record(workspace: Workspace, made: DerivedView, by: str | Actor) -> No
 
     read = functools.partial(next_version, workspace.states, stream)
     await transact(read, served, workspace.log.append)
-
-
-async def follow(
-    workspace: Workspace, name: str, run: str, *, by: str = OS_USER, key: bytes | None = None
-) -> AsyncGenerator[DerivedView, None]:
-    """Serve a role's view of a run to a person now, and again after each change, until closed; each
-    changed view is recorded once. Events appended while a view is derived belong to the next one.
-
-    Costs a read of the run for each separate event. Raises as `serve`.
-    """
-    made = await serve(workspace, name, run, by=by, key=key)
-    yield made
-    head, rules = made.position, _rules_of(name)
-    async with contextlib.aclosing(workspace.log.follow(after=head)) as commits:  # type: ignore[type-var]  # the port says iterator, each log gives a generator
-        async for stored in commits:
-            stream = stored.stream
-            concerns = stream == rules or (run_of(stream) == run and not is_views(stream))
-            if stored.position <= head or not concerns:
-                continue
-            now = await derive(workspace.states, name, run, None, key)
-            head = now.position
-            if (now.view.digest, now.rules) != (made.view.digest, made.rules):
-                made = now
-                await record(workspace, made, by)
-                yield made
 
 
 # Records the SQL queries answered for a role.

@@ -22,12 +22,10 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, Corrupt, Refused, import_extra
 from hansard.domain.events import Actor
 from hansard.domain.experience import bundle as bundles
-from hansard.domain.experience import checks as checking
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience import experience as kept
 from hansard.domain.experience.bundle import BUNDLE_BYTES_MAX, Bundle, FileFact, Signature
 from hansard.domain.experience.experience import (
-    CHECKS,
     EXPERIENCES,
     FILES,
     Experience,
@@ -95,17 +93,6 @@ def read_folder(folder: Path) -> Experience:
         if path.exists():
             fields[name] = read_bounded(path, FILE_BYTES_MAX, "give a folder that can be read")
     return experiences.read(fields, str(folder))
-
-
-def confirm_folder(folder: Path, names: Sequence[str] = ()) -> Experience:
-    """Record in the folder the checks that a person confirms: the named ones, or all proposed ones.
-
-    Raises:
-        BadValue: The folder cannot be read, or no proposed check has that name.
-    """
-    experience = read_folder(folder).confirmed(*names)
-    write_whole(folder / CHECKS, checking.encode(experience.checks))
-    return experience
 
 
 class KeptVersion(msgspec.Struct, frozen=True, kw_only=True):

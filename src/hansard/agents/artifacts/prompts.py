@@ -273,8 +273,7 @@ async def move(
             experiment=move.experiment,
         )
 
-    change = await versions.change(workspace, PROMPTS, name, moved, by=by)
-    return msgspec.structs.replace(change, alias=move.alias, experiment=move.experiment)
+    return await versions.change(workspace, PROMPTS, name, moved, by=by)
 
 
 async def feed_back(

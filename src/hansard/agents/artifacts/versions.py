@@ -54,16 +54,12 @@ class ArtifactChange(msgspec.Struct, frozen=True, kw_only=True):
         name: Name of the artifact.
         is_new: True if something was recorded; False if it was recorded before.
         version: Version that was added or changed; 0 if an alias was removed.
-        alias: Alias that names the version; empty for other changes.
-        experiment: Experiment whose verdict moved the alias; empty for none.
     """
 
     kind: str
     name: str
     is_new: bool
     version: int = 0
-    alias: str = ""
-    experiment: str = ""
 
 
 def of_commits(kind: ArtifactKind[S], commits: Sequence[Stored]) -> Artifact[S]:

@@ -46,7 +46,7 @@ from hansard.domain.approval import (
 from hansard.domain.board import BoardState, key_name
 from hansard.domain.choices import Brief
 from hansard.domain.decider import evolve
-from hansard.domain.errors import BadValue, Refused
+from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import KeyStream
 from hansard.domain.label import LOWEST, Label, parse
@@ -331,12 +331,21 @@ async def listed(workspace: Workspace, runs: Iterable[str] | None = None) -> lis
 
 
 async def find(workspace: Workspace, approval: str) -> ListedApproval:
-    """Find a request by its id, which identifies its run. Raises NotFound."""
-    runs = [run for run in await workspace.log.runs(approvals.KEY) if ids.is_marked(approval, run)]
-    for each in await listed(workspace, runs) if runs else []:
-        if each.approval.id == approval:
-            return each
-    raise NotFound(f"approval {approval!r:.80}", "see 'hansard approvals'")
+    """Find a request by its id, which identifies its run, or a unique prefix, for which all are
+    read.
+
+    Raises NotFound, BadName.
+    """
+    runs = await workspace.log.runs(approvals.KEY)
+    if len(approval) == ids.ID_CHARACTERS:
+        runs = [run for run in runs if ids.is_marked(approval, run)]
+    requests = await listed(workspace, runs) if runs else []
+    matches = [each for each in requests if each.approval.id.startswith(approval)]
+    if not approval or not matches:
+        raise NotFound(f"approval {approval!r:.80}", "see 'hansard approvals --all'")
+    if len(matches) > 1:
+        raise BadName("approval", approval, f"{len(matches)} begin with it: give more characters")
+    return matches[0]
 
 
 async def answer(
@@ -360,6 +369,7 @@ async def answer(
     by = ids.name("by", actor.agent)
     reason = workspace.text(reason)
     request = await find(workspace, approval)
+    approval = request.approval.id
     asker = request.approval.request.agent
     if asker != by and asker in actor.on_behalf_of:
         message = (

@@ -35,7 +35,7 @@ TEXTS = frozenset(
     {
         *("feedback", "feedback_applied", "program", "question", "reason", "source", "text"),
         *("evaluator", "parameters", "plan", "reflect", "result", "rules", "tables", "variables"),
-        *("new", "old", "ops", "redact", "secrets"),
+        *("failed", "new", "old", "ops", "redact", "secrets"),
     }
 )
 """Arguments that are not names: texts and values, whose secrets are replaced when they are

@@ -125,7 +125,7 @@ class ClaudeSessions(Noun[C_co], noun="claude"):
             new, version = stored.without(entries, subpath), stored.version + 1
             if not new:
                 return False
-            label = join(stored.label, self.label).stored
+            label = stored.label.stored
             addition = TranscriptAppended(
                 project=project,
                 session=session,

@@ -1,0 +1,210 @@
+"""Commands made from the declarations of operations: those of slices, and plain ones of our own."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import msgspec
+import typer
+
+from hansard.bus import slices
+from hansard.bus.clock import OS_USER
+from hansard.cli import output
+from hansard.cli.common import By, Commands, Reason, Run, argument, help_of, option
+from hansard.cli.opening import settings
+from hansard.cli.output import Column, Part
+from hansard.client.opening import check_data_dir, open_with_tables
+from hansard.client.options import Defaults
+from hansard.client.record import AsyncRecord
+from hansard.domain.choices import NOTHING, moment
+from hansard.domain.errors import BadValue
+from hansard.inspect.answer import find_run
+from hansard.operations.declare import Noun, Operation, documented, of_record
+from hansard.operations.experiments import Experiments
+from hansard.operations.record import RecordOperations
+
+PLAIN = (str, int, float, bool)
+TEXTS = Sequence[str]
+"""Of these types a command takes words: one, and several."""
+
+COMMON = {"by": By, "reason": Reason, "run": Run}
+"""Parameters with the same text in all commands."""
+
+View = str | Callable[[Any], "str | Iterable[Part]"]
+"""Renders an answer for people; a text has the arguments and `result` in braces."""
+
+
+def derive(
+    group: Commands,
+    noun: type[Noun[Any]],
+    names: str,
+    *,
+    views: Mapping[str, View] = NOTHING,
+    begins: bool = False,
+) -> None:
+    """Add a command to a group for each of some operations of a noun of the record.
+
+    `names` are words; `hansard.cli.declared` reads them from the source. With `begins` the
+    workspace need not exist.
+    """
+    for name in names.split():
+        each: Operation = getattr(noun, name).operation
+        function = _function(each, views.get(name, _shown), begins=begins or each.begins)
+        group.command(command_name(name), help=help_of(documented(each)[0]))(function)
+
+
+def command_name(attribute: str) -> str:
+    """Return the name of an operation's command."""
+    return attribute.replace("_", "-")
+
+
+def group(name: str) -> Any:
+    """Return the group of a slice's commands; None if it is not installed."""
+    extension = next((each for each in slices.installed() if each.name == name), None)
+    if extension is None:
+        return None
+    commands = Commands(name=name, help=f"Operations of the installed slice {name!r}.")
+    for noun in extension.operations():
+        for operation in of_record(noun, also_trusted=True).values():
+            text = help_of(documented(operation)[0])
+            register = commands.command(command_name(operation.attribute), help=text)
+            register(_function(operation, _shown, begins=True))
+    commands.callback()(lambda: None)  # a group, also of one command
+    return typer.main.get_group(commands)
+
+
+@contextlib.asynccontextmanager
+async def recording(*, begins: bool) -> AsyncGenerator[AsyncRecord]:
+    """Open the workspace's record; unless the command may begin it, it must exist."""
+    config = settings()
+    if not begins:
+        check_data_dir(config)
+    workspace, tables = await open_with_tables(config, only_read=not begins, tell=output.hint)
+    async with AsyncRecord(workspace, Defaults.of(config, {}), tables) as record:
+        yield record
+
+
+def _function(operation: Operation, view: View, *, begins: bool) -> Any:
+    """Return the function of a command, with the parameters of an operation."""
+    _, texts = documented(operation)
+    own_parameters = [each for each in operation.here.parameters.values() if each.name != "self"]
+    kinds = {each.name: _plain(operation.hints[each.name]) for each in own_parameters}
+
+    async def run(**arguments: Any) -> None:
+        for name, value in arguments.items():
+            if isinstance(value, str) and kinds[name] in (None, datetime):
+                arguments[name] = _decoded(name, value, kinds[name])
+        async with recording(begins=begins) as record:
+            if isinstance(which := arguments.get("run"), str) and which:
+                arguments["run"] = await find_run(record.workspace, which)
+            answer = await operation.method_of(record)(**arguments)
+        is_object = isinstance(answer, msgspec.Struct | list)
+        if isinstance(view, str):
+            already = " already" * (answer is False)
+            shown: Any = view.format(**arguments, result=answer) + already
+        else:
+            shown = view(answer)
+        output.show(answer if is_object else {"result": answer}, shown)
+
+    parameters = []
+    for each in own_parameters:
+        kind, default, name = kinds[each.name], each.default, each.name.rstrip("_")
+        text = texts.get(each.name, f"Its {name}.") + ("" if kind else " As JSON.")
+        is_option = each.kind is each.KEYWORD_ONLY or default not in (each.empty, None, "", ())
+        many = "..." * (kind == list[str])
+        shown = name.upper() if default is each.empty else f"[{name.upper()}]"
+        named = [f"--{name.replace('_', '-')}"] * (name != each.name or kind is bool)
+        mark = option(text, None, *named) if is_option else argument(shown + many, text)
+        for common in get_args(COMMON.get(name))[1:]:
+            is_same = isinstance(common, type(mark)) and (name != "by" or default == OS_USER)
+            mark = common if is_same else mark
+        if kind == list[str] and default is not each.empty:
+            default = list(default)
+        if kind in (None, datetime):
+            kind = str if default is each.empty else str | None
+            default = default if default is each.empty else None
+        parameters.append(each.replace(annotation=Annotated[kind, mark], default=default))
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _plain(hint: Any) -> Any:
+    """Return the type of a parameter as a command takes it; None for one that it takes as JSON."""
+    while get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    parts = {*get_args(hint)} or {hint}
+    if hint == TEXTS:
+        return list[str]
+    if Path in parts:
+        return str | None if type(None) in parts else str
+    if hint is datetime:
+        return datetime
+    return hint if parts <= {*PLAIN, type(None)} else None
+
+
+def _decoded(name: str, text: str, kind: Any) -> Any:
+    if kind is datetime:
+        return moment(f"--{name}", text)
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise BadValue(name, f"{text!r:.80} is not JSON: {error}", "give one JSON value") from error
+
+
+def _shown(answer: Any) -> Iterable[Part]:
+    """Return an answer for people: a table of objects, the fields of one, or the value."""
+    match answer:
+        case list():
+            yield from _listed(answer) if answer else [output.Hint("nothing")]
+        case msgspec.Struct():
+            fields = msgspec.structs.asdict(answer)
+            tables = [each for each in fields.values() if isinstance(each, list) and each]
+            plain = {name: each for name, each in fields.items() if not isinstance(each, list)}
+            yield output.pairs(plain.items())
+            for each in tables:
+                yield ""
+                yield from _listed(each)
+        case bool():
+            yield "done" if answer else "already so: nothing was written"
+        case None:
+            yield "done"
+        case _:
+            yield str(answer)
+
+
+def _listed(answer: Sequence[Any]) -> Iterable[Part]:
+    if isinstance(answer[0], msgspec.Struct):
+        names = answer[0].__struct_fields__
+        return [output.listing([Column(name, partial(_cell, name)) for name in names], answer)]
+    return [output.styled("\n".join(map(str, answer)))]
+
+
+def _cell(name: str, row: Any) -> Any:
+    value = getattr(row, name)
+    return output.preview(value) if value and isinstance(value, dict | list | tuple) else value
+
+
+# These are here, since the modules of frequent commands load no operation.
+
+run = Commands()
+experiment = Commands()
+
+derive(experiment, Experiments, "stop", views={"stop": "experiment {name} is stopped"})
+
+derive(
+    run,
+    RecordOperations,
+    "reopen finish cancel egress",
+    views={
+        "reopen": "task {task} of run {run} is open",
+        "finish": "run {run} is ended",
+        "cancel": "run {run} is cancelled",
+    },
+)
