@@ -891,7 +891,6 @@ async def open_log(
             await writes.close()
             there = _at_home(runtime, workspace, at)
             return await open_log(there, workspace, "unknown", screened=screened)
-        created = False
         is_there = at.home or await jetstream_streams.present(writes, workspace, replicas, at)
         if reading is not None and (at.home or not is_there):
             raw = RawWorkspace(workspace, writes)
@@ -906,7 +905,6 @@ async def open_log(
                 raise
             finally:
                 await administrator.close()
-            created = True
             _log.info("a workspace was made", workspace=workspace, broker=writes.url)
         reads = writes
         if reading is None:
@@ -921,7 +919,7 @@ async def open_log(
             writes,
             reads,
             screened=screened,
-            made=created,
+            made=not is_there,
             at=at,
             admin=admin,
         )

@@ -115,10 +115,11 @@ class _Strict:
         raise BadRecord(bad)
 
 
-def _signer(path: str) -> tuple[Any, str]:
-    """Return a private key, and its public key in hexadecimal."""
+def _signer(path: str) -> tuple[Any, str, bytes]:
+    """Return a private key, its public key in hexadecimal, and the key of its masks."""
     signer = private_key(Path(path))
-    return signer, signer.public_key().public_bytes_raw().hex()
+    masks = hashlib.sha256(f"{FORMAT} masks\n".encode() + signer.private_bytes_raw()).digest()
+    return signer, signer.public_key().public_bytes_raw().hex(), masks
 
 
 class Packs(Noun[C_co], noun="pack"):
@@ -169,13 +170,12 @@ class Packs(Noun[C_co], noun="pack"):
         # One moment: no event is shown by rules that were narrowed before it.
         end = AtPosition(await here.log.end(None))
         rules = await copies.rules_of(here, as_, end)
-        signer, public = _signer(key)
-        masks = hashlib.sha256(f"{FORMAT} masks\n".encode() + signer.private_bytes_raw()).digest()
+        signer, public, masks = _signer(key)
         made = [await copies.copied(here, run, end, as_, rules, public, masks) for run in named]
         if len(other := dict.fromkeys(also)) > ALSO_MAX:
             raise BadValue("also", f"{len(other)} names", f"give at most {ALSO_MAX}")
         more = [await copies.also(here, each, end, rules, public, masks) for each in other]
-        section = await self._section([*made, *more])
+        section, commits = await self._section([*made, *more])
         manifest = Manifest(
             format=FORMAT,
             name=ids.name("pack", name),
@@ -193,7 +193,6 @@ class Packs(Noun[C_co], noun="pack"):
             key=public,
         )
         report = await self._publish(folder, manifest, section, signer, by, reason)
-        commits = sum(len(each.commits) for each in (*made, *more))
         left_out = dict(sum((each.left_out for each in made), Counter[str]()))
         return msgspec.structs.replace(report, commits=commits, left_out=left_out)
 
@@ -220,7 +219,8 @@ class Packs(Noun[C_co], noun="pack"):
             pack=manifest.pack, file=f"{folder.rstrip('/')}/{name}", manifest=manifest
         )
 
-    async def _section(self, made: Sequence[copies.Copy]) -> bytes:
+    async def _section(self, made: Sequence[copies.Copy]) -> tuple[bytes, int]:
+        """Return the section of copies, and the number of its commits."""
         out = io.BytesIO()
         section = writer.Section(self._workspace.blobs, out.write)
         names = [each.run for each in made if each.shown]
@@ -231,8 +231,9 @@ class Packs(Noun[C_co], noun="pack"):
             for line in each.commits:
                 await section.named(blobs_named(line.body.encode()))
                 section.line(msgspec.structs.replace(line, n=section.number))
-        section.end(sum(len(each.commits) for each in made))
-        return out.getvalue()
+        count = sum(len(each.commits) for each in made)
+        section.end(count)
+        return out.getvalue(), count
 
     @trusted
     async def verify(self, file: str, *, key: str = "") -> PackReport:
@@ -290,7 +291,7 @@ class Packs(Noun[C_co], noun="pack"):
             BadValue: The pack is damaged, or was signed by another key, or another file has the
                 name of the notice.
         """
-        signer, public = _signer(key)
+        signer, public, _ = _signer(key)
         store, file, raw = await self._open(file, public)
         manifest, _ = _read(raw, file)
         if manifest.key != public:
