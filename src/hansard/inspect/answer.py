@@ -22,7 +22,7 @@ from hansard.projections.snapshots import Reader
 CANDIDATES_MAX = 8
 """Most runs listed for an ambiguous prefix."""
 
-RUN_REMEDY = "see 'hansard runs'; fork or replay a granted run from a pack of it"
+RUN_REMEDY = "see 'hansard runs'"
 EVENT_REMEDY = "give an event's id or its address (position.index)"
 
 _ADDRESS = re.compile(r"(?P<position>[0-9]{1,18})\.(?P<index>[0-9]{1,9})")
