@@ -305,18 +305,23 @@ async def test_an_interrupted_promotion_is_named(
 
 @pytest.mark.slow
 async def test_machines_beside_a_copy_share_one_lease(two: Regions) -> None:
-    """Its stream of snapshots has other subjects than that of the home, which has its own lease."""
+    """Its stream of snapshots has other subjects than that of the home, which has its own lease. A
+    promotion changes them, and the machines continue with the lease of the new home.
+    """
     log = await open_log(two.a.options, "lab", "unknown")
     await log.append(append(KeyStream("r", "k")))
     here = await Broker.open(two.b.options)
     there = await Broker.open(two.b.options.in_region("A"))
     await followed(here, there)
-    one, other = [Lease(here, "lab", is_copy=True) for _ in range(2)]
+    one, other = [Lease(here, "lab") for _ in range(2)]
     home = Lease(there, "lab")
     for _ in range(2):
         assert [await each.renew() for each in (one, other, home)] == [True, False, True]
     await one.release()
     assert await other.renew()
+    assert await regions.promote(here, "lab", there) == 1
+    for _ in range(2):
+        assert [await each.renew() for each in (one, other)] == [True, False]
     for each in (log, here, there):
         await each.close()
 

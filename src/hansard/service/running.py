@@ -408,8 +408,7 @@ async def _project_once(
         stack.push_async_callback(source.close)
         sharing: Sharing | None = None
         if archive is not None:
-            is_copy = bool(source.home)
-            sharing = await Sharing.open(broker.runtime, workspace, archive, place, is_copy=is_copy)
+            sharing = await Sharing.open(broker.runtime, workspace, archive, place)
             stack.push_async_callback(sharing.close)
             await sharing.wait()
         projector = await _taken(source, place, broker, tell)

@@ -58,14 +58,14 @@ _log = logger(__name__)
 class Lease:
     """The right to project a workspace: the newest message on one subject of its snapshots' stream,
     written with the position of the one before as a condition. Each region has one: the stream of a
-    copy listens on its own name alone.
+    copy listens on its own name alone, until a promotion.
     """
 
-    def __init__(self, broker: Broker, workspace: str, *, is_copy: bool = False) -> None:
+    def __init__(self, broker: Broker, workspace: str) -> None:
         self.is_mine = False
         self._direct = Direct(broker)
-        self._stream = subjects.snapshot_stream(workspace)
-        self._subject = self._stream if is_copy else subjects.lease_subject(workspace)
+        self._stream = self._subject = subjects.snapshot_stream(workspace)
+        self._workspace = workspace
         self._owner = f"{socket.gethostname()}:{os.getpid()}".encode()
         self._seen, self._seen_s = -1, 0.0
 
@@ -75,6 +75,10 @@ class Lease:
         Raises BusError: then nothing is known, and a holder stays one.
         """
         now_s = time.monotonic()
+        self._direct = Direct(self._direct.broker)  # a promotion empties the stream
+        has = (await self._direct.info(self._stream))["config"]["subjects"]
+        is_copy = has == [self._stream]
+        self._subject = self._stream if is_copy else subjects.lease_subject(self._workspace)
         message = await self._direct.last(self._stream, self._subject)
         position = message.position if message is not None else 0
         if position != self._seen:
@@ -117,20 +121,12 @@ class Sharing:
 
     @classmethod
     async def open(
-        cls,
-        options: BrokerOptions,
-        workspace: str,
-        archive: str,
-        place: TableFiles,
-        *,
-        is_copy: bool = False,
+        cls, options: BrokerOptions, workspace: str, archive: str, place: TableFiles
     ) -> Sharing:
-        """Connect to the broker; `is_copy`: its log is that of another region. Raises BusError,
-        BadArchive, ExtraMissing.
-        """
+        """Connect to the broker. Raises BusError, BadArchive, ExtraMissing."""
         store = archive_at(workspace, archive).tiers.store  # first: a bad address leaves nothing
         broker = await Broker.open(named(options, "lease"))
-        return cls(broker, Lease(broker, workspace, is_copy=is_copy), workspace, store, place)
+        return cls(broker, Lease(broker, workspace), workspace, store, place)
 
     async def wait(self) -> None:
         """Hold the tables of this machine, and fetch publications, until this process has the
