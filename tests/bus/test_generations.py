@@ -57,6 +57,7 @@ async def everything(log: JetStreamLog) -> list[Any]:
         await log.last(ONE),
         await log.last(LIFE),
         sorted(await log.runs()),
+        await log.newest_runs(9),
         [stored async for stored in log.follow(0, until=head)],
         [stored async for stored in log.follow(1, until=head, of=ONE)],
     ]

@@ -290,33 +290,33 @@ class SealedStream:
 
     def __init__(self, direct: Direct, generation: Generation) -> None:
         self._direct = direct
-        self._stream = generation.stream
+        self.stream = generation.stream
         self.first, self.last = generation.first, generation.last
         self._hidden = generation.hidden
-        direct.known.of(self._stream).may_go = True
+        direct.known.of(self.stream).may_go = True
 
     async def many(self, filters: Sequence[str]) -> list[Message]:
         """See `Source.many`."""
-        return self._within(await self._direct.many(self._stream, filters, self._target))
+        return self._within(await self._direct.many(self.stream, filters, self._target))
 
     async def named(self, names: Sequence[str]) -> list[Message]:
         """See `Source.named`."""
-        return self._within(await self._direct.named(self._stream, names, self._target))
+        return self._within(await self._direct.named(self.stream, names, self._target))
 
     async def names(self, pattern: str) -> list[str]:
         """See `Source.names`."""
         try:
-            names, _ = await self._direct.names(self._stream, pattern)
+            names, _ = await self._direct.names(self.stream, pattern)
         except BrokerError as error:
             if error.code != STREAM_NOT_FOUND:
                 raise
-            raise NoResponders(self._stream) from error  # as for any read of a deleted stream
+            raise NoResponders(self.stream) from error  # as for any read of a deleted stream
         if not self._hidden:
             return names
         hidden: set[str] = set()
         position, end = self.last + 1, self.last + self._hidden
         while position <= end:
-            messages = await self._direct.following(self._stream, position, end - position + 1)
+            messages = await self._direct.following(self.stream, position, end - position + 1)
             if not messages:
                 break
             hidden |= {message.subject for message in messages}
@@ -325,7 +325,7 @@ class SealedStream:
 
     async def newest(self, pattern: str) -> Message | None:
         """See `Source.newest`."""
-        newest = await self._direct.last(self._stream, pattern, self._target)
+        newest = await self._direct.last(self.stream, pattern, self._target)
         if newest is None or newest.position <= self.last:
             return newest
         messages = await self.named(await self.names(pattern))
@@ -333,11 +333,11 @@ class SealedStream:
 
     async def at(self, position: int) -> Message | None:
         """See `Source.at`."""
-        return await self._direct.at(self._stream, position)
+        return await self._direct.at(self.stream, position)
 
     async def since(self, stamp: int) -> Message | None:
         """See `Source.since`."""
-        message = await self._direct.since(self._stream, stamp, self._target)
+        message = await self._direct.since(self.stream, stamp, self._target)
         return message if message is not None and message.position <= self.last else None
 
     async def chunks(
@@ -346,7 +346,7 @@ class SealedStream:
         """See `Source.chunks`."""
         if self.last < self.first:
             return
-        push = Push(self._direct.broker, self._stream, pattern, after, until=until)
+        push = Push(self._direct.broker, self.stream, pattern, after, until=until)
         async with contextlib.aclosing(push.chunks()) as chunks:
             async for chunk in chunks:
                 yield [message for message in chunk if message.position <= until]
@@ -571,13 +571,20 @@ class Messages:
         return await self._read(ask)
 
     async def matching(self, pattern: str, first: int, last: int) -> list[Message]:
-        """Return the messages of the live generation between two positions that match a filter."""
+        """Return the messages between two positions that match a filter, as far as the server has
+        them: those of the archive are left out.
+        """
 
         async def ask(view: View) -> list[Message]:
-            if view.open is None:
-                return []
-            found = await self.direct.matching(view.open.stream, pattern, first, last - first + 1)
-            return [message for message in found if message.position <= last]
+            parts = [(s.stream, s.first, s.last) for s in view.older if isinstance(s, SealedStream)]
+            if view.open is not None:
+                parts.append((view.open.stream, view.open.first, last))
+            found: list[Message] = []
+            for stream, begin, end in parts:
+                if begin <= last and first <= end:
+                    page = await self.direct.matching(stream, pattern, first, last - first + 1)
+                    found += [message for message in page if message.position <= min(end, last)]
+            return found
 
         return await self._read(ask)
 
