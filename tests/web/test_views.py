@@ -149,6 +149,27 @@ async def test_refusals_state_fact_and_remedy(tabs: Tabs, runs: Runs):
     await tab.close()
 
 
+async def test_an_event_that_is_not_read_is_a_refusal_until_it_is(tab: Tab, runs: Runs):
+    """A lost answer is shown with a button that reads it again."""
+    await tab.page.route("**/events/*", lambda route: route.abort())
+    await tab.page.goto(tab.site.view("/runs/order-17"))
+    await tab.page.wait_for_selector("#event .failed[role=alert]")
+    await tab.page.unroute("**/events/*")
+    await tab.page.click("#event button:has-text('Try again')")
+    await tab.page.wait_for_selector("#event .what")
+    assert all("ERR_FAILED" in line for line in tab.console)
+    tab.console.clear()
+
+
+async def test_a_malformed_address_is_a_refusal(tab: Tab):
+    """A `%` without two digits after it, in the workspace and in a run's id."""
+    for address in ("/ws/50%/runs", f"/ws/{WORKSPACE}/runs/50%"):
+        await tab.page.goto(tab.site.url + address)
+        await tab.page.wait_for_selector("#content .failed[role=alert]")
+    assert all(" 40" in line for line in tab.console)
+    tab.console.clear()
+
+
 async def test_two_runs_part_where_the_command_states_it(tab: Tab, fork: str):
     """The first difference, the differing field and the counts are those of `hansard run diff`."""
     lines = tab.site.lines("run", "diff", "order-17", fork)

@@ -5,6 +5,7 @@ import { HttpSource, whoAmI, type Me } from "./app/http";
 import { go, listen, place } from "./app/place";
 import { asProblem, SourceContext } from "./app/reads";
 import { Shell } from "./app/served";
+import { isOperator } from "./app/source";
 import { startTheme } from "./app/theme";
 import { Failed } from "./ui/pieces";
 import "./styles/ask.css";
@@ -16,16 +17,16 @@ const app = document.getElementById("app")!;
 
 function show(): void {
   if (place.value.path === "/") go("/runs", {}, { replace: true });
-  const source = new HttpSource(place.value.workspace);
+  const me = whoAmI();
+  isOperator.value = true; // until the server states it
+  me.then(({ operator }) => (isOperator.value = operator), () => undefined); // each view shows its own refusal
+  const source = new HttpSource(place.value.workspace, me);
   render(<SourceContext.Provider value={source}><Shell source={source} /></SourceContext.Provider>, app);
 }
 
 // Without a workspace in the address: the only one, or a choice.
 function choose({ workspaces }: Me): void {
-  if (workspaces.length === 1) {
-    location.replace(`/ws/${encodeURIComponent(workspaces[0])}/runs`);
-    return;
-  }
+  if (workspaces.length === 1) return location.replace(`/ws/${encodeURIComponent(workspaces[0])}/runs`);
   render(
     <main id="content" class="view">
       <h1>Workspaces</h1>

@@ -9,8 +9,6 @@ const RETRY_MS = [500, 1_000, 2_000, 5_000, 10_000]; // between attempts to foll
 // The caller, as the server knows it.
 export interface Me {
   operator: boolean;
-  principal: string | null;
-  role: string | null;
   csrf: string; // sent with each write; another login has another one
   workspaces: string[];
 }
@@ -44,25 +42,19 @@ async function request<T>(address: string, init: RequestInit): Promise<Answer<T>
 export class HttpSource implements Source {
   readonly kind = "http";
 
-  private known: Promise<Me> | null = null;
+  constructor(readonly workspace: string, private readonly me: Promise<Me>) {}
 
-  constructor(readonly workspace: string) {}
-
-  private address(path: string, query?: Query): string {
+  link(path: string, query?: Query): string {
     return `/api/v1/${encodeURIComponent(this.workspace)}${path}${queryText(query)}`;
   }
 
-  link(path: string, query?: Query): string {
-    return this.address(path, query);
-  }
-
   async get<T>(path: string, query?: Query, signal?: AbortSignal): Promise<Answer<T>> {
-    return request<T>(this.address(path, query), { signal });
+    return request<T>(this.link(path, query), { signal });
   }
 
   async post<T>(path: string, body: unknown, key: string = crypto.randomUUID()): Promise<Answer<T>> {
     const headers = { "Content-Type": "application/json", "Idempotency-Key": key, "Hansard-CSRF": (await whoAmI()).csrf };
-    return request<T>(this.address(path), { method: "POST", headers, body: JSON.stringify(body) });
+    return request<T>(this.link(path), { method: "POST", headers, body: JSON.stringify(body) });
   }
 
   // A tab that is not seen leaves its streams, and reads on from the last id when it is seen again.
@@ -81,7 +73,7 @@ export class HttpSource implements Source {
     const begin = () => {
       leave = () => undefined;
       void this.login().then((login) => {
-        if (!isEnded && leave) leave = share(`hansard ${login} ${this.address(path)}`, last, open, keep);
+        if (!isEnded && leave) leave = share(`hansard ${login} ${this.link(path)}`, last, open, keep);
       });
     };
     const end = () => {
@@ -105,8 +97,7 @@ export class HttpSource implements Source {
 
   // Tabs share a stream if they have one login; without an answer each has its own.
   private async login(): Promise<string> {
-    this.known ??= whoAmI();
-    return this.known.then(({ csrf }) => csrf, () => crypto.randomUUID());
+    return this.me.then(({ csrf }) => csrf, () => crypto.randomUUID());
   }
 
   // EventSource reconnects by itself after most losses, with Last-Event-ID; after a refusal it does not,
@@ -115,7 +106,7 @@ export class HttpSource implements Source {
     let [attempt, last, timer] = [0, "", 0];
     let opened: EventSource;
     const begin = () => {
-      const now = (opened = new EventSource(this.address(path, last ? { ...query, after: last } : query)));
+      const now = (opened = new EventSource(this.link(path, last ? { ...query, after: last } : query)));
       now.onopen = () => {
         attempt = 0;
         listener.state("live");

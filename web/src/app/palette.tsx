@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { grouped } from "../ui/text";
 import { commands, keyText, type Command } from "./keys";
 
 export function Dialog({ label, close, children, class: kind = "" }: { label: string; close: () => void; children: ComponentChildren; class?: string }) {
@@ -61,11 +62,7 @@ export function Palette({ close }: { close: () => void }) {
 }
 
 export function KeysDialog({ close }: { close: () => void }) {
-  const groups = new Map<string, Command[]>();
-  for (const each of commands().filter((command) => command.keys?.length)) {
-    const name = each.group ?? "This view";
-    groups.set(name, [...(groups.get(name) ?? []), each]);
-  }
+  const groups = grouped(commands().filter((command) => command.keys?.length), (each) => each.group ?? "This view");
   return (
     <Dialog label="Keys" close={close}>
       <div class="dialog-head"><h2>Keys</h2><button type="button" class="quiet" onClick={close} aria-label="Close">✕</button></div>

@@ -2,12 +2,21 @@
 // after `#`, as a file has one path.
 
 import { computed, signal } from "@preact/signals";
-import { queryText, type Query } from "./source";
+import { present, queryText, type Query } from "./source";
 
 export interface Place {
   workspace: string;
   path: string; // such as /runs/RUN
   query: Record<string, string>;
+}
+
+// A part of a path; as it is if its escapes are malformed, as of an address typed by hand.
+export function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 let home: { workspace: string; path: string } | null = null; // of a file
@@ -19,7 +28,7 @@ function read(): Place {
   }
   const [, , workspace = "", ...rest] = location.pathname.split("/");
   return {
-    workspace: decodeURIComponent(workspace),
+    workspace: decoded(workspace),
     path: `/${rest.join("/")}`.replace(/(.)\/$/, "$1"),
     query: Object.fromEntries(new URLSearchParams(location.search)),
   };
@@ -42,10 +51,13 @@ export function address(to: string, values: Query = {}): string {
 }
 
 export function go(to: string, values: Query = {}, { replace = false } = {}): void {
-  const next = address(to, values);
+  visit(address(to, values), replace);
+}
+
+function visit(href: string, replace = false): void {
   settle();
-  if (replace) history.replaceState(null, "", next);
-  else history.pushState(null, "", next);
+  if (replace) history.replaceState(null, "", href);
+  else history.pushState(null, "", href);
   place.value = read();
   if (!replace) scrollTo(0, 0);
 }
@@ -67,11 +79,7 @@ function drop(): void {
 
 // Change some of the query and keep the rest; an empty value removes one. The address follows at rest.
 export function setQuery(changes: Query): void {
-  const next: Record<string, string> = { ...place.value.query };
-  for (const [name, value] of Object.entries(changes)) {
-    if (value === null || value === undefined || value === "") delete next[name];
-    else next[name] = String(value);
-  }
+  const next = present({ ...place.value.query, ...changes });
   if (queryText(next) === queryText(place.value.query)) return; // a run that is followed stays without a point
   place.value = { ...place.value, query: next };
   pending = next;
@@ -85,11 +93,7 @@ function followLinks(event: MouseEvent): void {
   if (!link || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
   if (home || !link.pathname.startsWith("/ws/")) return;
   event.preventDefault();
-  const { href } = link; // before the pending query is written, against which a part of one is read
-  settle();
-  history.pushState(null, "", href);
-  place.value = read();
-  scrollTo(0, 0);
+  visit(link.href); // read before the pending query is written, against which a part of one is read
 }
 
 export function listen(): void {

@@ -45,20 +45,35 @@ function useRequest<T>(source: Source, path: string | null, query: Query): Read<
   const [count, setCount] = useState(0);
   const [state, setState] = useState<Omit<Read<T>, "reload">>({ data: null, query, position: null, problem: null, loading: path !== null });
   const key = path === null ? null : path + queryText(query);
-  const before = useRef<string | null>(null);
+  const of = useRef(path); // that the state is of
+  if (path !== null && of.current !== path) {
+    of.current = path;
+    Object.assign(state, { data: null, problem: null }); // an answer of another path is never shown
+  }
   useEffect(() => {
     if (path === null) return;
     const control = new AbortController();
-    const isOther = before.current?.split("?")[0] !== path;
-    before.current = key;
-    setState((now) => ({ ...now, data: isOther ? null : now.data, problem: null, loading: true }));
+    setState((now) => ({ ...now, problem: null, loading: true }));
     source.get<T>(path, query, control.signal).then(
       ({ data, position }) => control.signal.aborted || setState({ data, query, position, problem: null, loading: false }),
       (error) => control.signal.aborted || setState((now) => ({ ...now, problem: asProblem(error), loading: false })),
     );
     return () => control.abort();
   }, [source, key, count]);
-  return { ...state, reload: () => setCount((now) => now + 1) };
+  return { ...state, loading: path !== null && state.loading, reload: () => setCount((now) => now + 1) };
+}
+
+// Reload an answer a moment after a change: further changes are gathered, also while a slow answer is on its way.
+export function useReload(read: Read<unknown>, ms: number): () => void {
+  const newest = useRef(read);
+  const timer = useRef(0);
+  newest.current = read;
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const look = () => {
+    timer.current = newest.current.loading ? window.setTimeout(look, ms) : 0;
+    if (!timer.current) newest.current.reload();
+  };
+  return () => void (timer.current ||= window.setTimeout(look, ms));
 }
 
 // Follow a stream while the path is not null.

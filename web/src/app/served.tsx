@@ -6,28 +6,30 @@ import { Failed, Waiting } from "../ui/pieces";
 import { VIEWS, match, type ViewProps } from "../views";
 import { address, go, path, place } from "./place";
 import { Boundary, Dialogs, Ends, title, useFrame } from "./shell";
-import { Problem, type Source } from "./source";
+import { isOperator, Problem, type Source } from "./source";
 
 const loaded = new Map<string, ComponentType<ViewProps>>(); // by path of the view
+
+// Views of the navigation that the caller may use.
+const shownViews = () => VIEWS.filter((view) => view.nav && (isOperator.value || !view.isTrusted));
 
 function Content({ source }: { source: Source }) {
   const hit = match(path.value);
   const [, redraw] = useState(0);
-  const [problem, setProblem] = useState<Problem | null>(null);
+  const [failed, setFailed] = useState(""); // the view whose part did not load
   const key = hit?.view.path ?? "";
   useEffect(() => {
-    setProblem(null);
     if (!hit || loaded.has(key)) return;
     hit.view.load().then(
       (part) => {
         loaded.set(key, part.default);
         redraw((now) => now + 1);
       },
-      () => setProblem(new Problem(0, "A part of this page did not load", hit.view.title, "Reload the page: the server may have a newer version.")),
+      () => setFailed(key),
     );
   }, [key]);
-  if (!hit) return <div class="view"><h1>No such view</h1><Failed problem={new Problem(404, "Not found", path.value, `The views are: ${VIEWS.filter((view) => view.nav).map((view) => view.nav).join(", ")}.`)} /></div>;
-  if (problem) return <Failed problem={problem} again={() => location.reload()} />;
+  if (!hit) return <div class="view"><h1>No such view</h1><Failed problem={new Problem(404, "Not found", path.value, `The views are: ${shownViews().map((view) => view.nav).join(", ")}.`)} /></div>;
+  if (failed === key) return <Failed problem={new Problem(0, "A part of this page did not load", hit.view.title, "Reload the page: the server may have a newer version.")} again={() => location.reload()} />;
   const Part = loaded.get(key);
   if (!Part) return <Waiting />;
   const shown = Object.values(hit.params).join(" ");
@@ -35,7 +37,7 @@ function Content({ source }: { source: Source }) {
 }
 
 export function Shell({ source }: { source: Source }) {
-  const views = VIEWS.filter((view) => view.nav);
+  const views = shownViews();
   useEffect(() => {
     const name = title.value || match(path.value)?.view.title || "";
     document.title = [name, place.value.workspace, "Hansard"].filter(Boolean).join(" · ");

@@ -6,12 +6,26 @@ import { useEffect } from "preact/hooks";
 import { Failed } from "../ui/pieces";
 import { focusField, focusItem, keyText, useCommands, type Command } from "./keys";
 import { KeysDialog, Palette } from "./palette";
-import { asProblem } from "./reads";
+import { asProblem, useStream } from "./reads";
+import type { Listener, Query } from "./source";
 import { nextTheme, theme } from "./theme";
 
 // Set by a view: the title of the window, and a status for the end of the navigation, such as "live".
 export const title = signal("");
 export const live = signal<"" | "live" | "waiting" | "file">("");
+
+export function useTitle(text: string): void {
+  useEffect(() => {
+    title.value = text;
+    return () => void (title.value = "");
+  }, [text]);
+}
+
+// Follow a stream whose state is shown.
+export function useLive(path: string, query: Query, event: Listener["event"]): void {
+  useStream(path, query, { event, state: (state) => (live.value = state) });
+  useEffect(() => () => void (live.value = ""), []);
+}
 
 const open = signal<"" | "palette" | "keys">("");
 const LIVE_TEXT = { live: "live", waiting: "reconnecting", file: "file" };
@@ -56,9 +70,7 @@ export function Dialogs() {
 // The frame of a file, which has one view.
 export function FileShell({ children }: { children: ComponentChildren }) {
   useFrame([]);
-  useEffect(() => {
-    document.title = title.value;
-  }, [title.value]);
+  useEffect(() => void (document.title = title.value), [title.value]);
   return (
     <>
       <main id="content" tabIndex={-1}><Boundary>{children}</Boundary></main>

@@ -1,6 +1,11 @@
 // Where the page gets its data: over HTTP (http.ts), or from inside the file (inside.ts). Views know
 // this interface only, and ask for paths as below /api/v1/WORKSPACE.
 
+import { signal } from "@preact/signals";
+
+// The caller is the operator, as the server states it: links to what a role may not use are not shown to others.
+export const isOperator = signal(false);
+
 export type Value = string | number | boolean | null | undefined;
 export type Query = Record<string, Value>;
 
@@ -44,8 +49,13 @@ export interface Source {
   link(path: string, query?: Query): string | null;
 }
 
-export function queryText(query: Query = {}): string {
+// The values that are there, as texts.
+export function present(query: Query): Record<string, string> {
   const pairs = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
-  const text = new URLSearchParams(pairs.map(([name, value]) => [name, String(value)])).toString();
+  return Object.fromEntries(pairs.map(([name, value]) => [name, String(value)]));
+}
+
+export function queryText(query: Query = {}): string {
+  const text = new URLSearchParams(present(query)).toString();
   return text ? `?${text}` : "";
 }

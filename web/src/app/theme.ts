@@ -5,16 +5,25 @@ import { effect, signal } from "@preact/signals";
 export type Theme = "system" | "light" | "dark";
 const KEY = "hansard-theme";
 
-function stored(): Theme {
+// Texts that this browser keeps. Where storage is refused, as it may be for a file, none is kept.
+export function stored(key: string): string | null {
   try {
-    const kept = localStorage.getItem(KEY);
-    return kept === "light" || kept === "dark" ? kept : "system";
+    return localStorage.getItem(key);
   } catch {
-    return "system"; // storage is refused, as it may be for a file
+    return null;
   }
 }
 
-export const theme = signal<Theme>(stored());
+export function store(key: string, text: string): void {
+  try {
+    localStorage.setItem(key, text);
+  } catch {
+    // it holds until the page is left
+  }
+}
+
+const kept = stored(KEY);
+export const theme = signal<Theme>(kept === "light" || kept === "dark" ? kept : "system");
 export const isDark = signal(false);
 const system = matchMedia("(prefers-color-scheme: dark)");
 
@@ -24,12 +33,7 @@ export function startTheme(): void {
     if (theme.value === "system") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme.value;
     follow();
-    try {
-      if (theme.value === "system") localStorage.removeItem(KEY);
-      else localStorage.setItem(KEY, theme.value);
-    } catch {
-      // it holds until the page is left
-    }
+    store(KEY, theme.value);
   });
   system.addEventListener("change", follow);
 }

@@ -6,6 +6,12 @@ export interface Failure {
   arguments?: unknown;
 }
 
+// A time, and the clock that it is of.
+export interface Stated {
+  at: string | null;
+  clock: string;
+}
+
 export interface Life {
   run: string;
   position: number;
@@ -21,8 +27,7 @@ export interface Life {
   forked?: { parent: string; effects?: string } | null;
   agents: Record<string, string>;
   at_work?: string[];
-  began?: { at: string | null; clock: string } | null;
-  last?: { at: string | null; clock: string } | null;
+  began?: Stated | null;
   imported?: { at: string; hasTimes: boolean } | null; // in a file
   log?: string; // in a file
 }
@@ -52,25 +57,19 @@ export interface EventAnswer {
   time: string | null;
   written: string | null;
   occurred_at?: string | null;
-  recorded_in?: string | null;
   stream: string;
   version: number;
   agent: string;
-  on_behalf_of?: string[];
-  epoch: number;
-  commit: string;
-  events: number;
-  transaction?: string | null;
   quarantined?: string;
   is_inside?: boolean; // not the end of its commit and transaction
   origin?: { log: string; position: number; at: string } | null;
   more?: Record<string, unknown>; // rare fields of the commit
   data: Record<string, any>;
+  [onRecord: string]: unknown; // shown as they are
 }
 
 export interface Message {
   kind: "message" | "summary";
-  index: number;
   role: string;
   message: Record<string, any>;
   tokens: number | null;
@@ -138,7 +137,5 @@ export interface Change {
 }
 
 export interface ChangesAnswer {
-  before: number;
-  after: number;
   changes: Change[];
 }

@@ -18,11 +18,6 @@ interface Gap {
   end: number;
 }
 
-export interface Tick {
-  share: number;
-  time: number;
-}
-
 export class TimeAxis {
   readonly isTimed: boolean;
   readonly order: Int32Array; // events by time
@@ -100,7 +95,7 @@ export class TimeAxis {
 
   // Round times with their places on an axis of a width in px: the beginning, and each step with events
   // nearby.
-  ticks(width: number): { step: number; list: Tick[] } {
+  ticks(width: number): { step: number; list: { share: number; time: number }[] } {
     const drawn = this.gaps.filter((gap) => !this.isLong.has(gap));
     const total = drawn.reduce((sum, gap) => sum + gap.size, 0);
     const step = STEPS.find((each) => total / each <= TICKS_MAX) ?? STEPS.at(-1)!;

@@ -39,9 +39,8 @@ function Changes({ changes }: { changes: Change[] }) {
 
 export function ChangesPanel() {
   const model = useModel();
-  const { outline } = model;
+  const { outline, at } = model;
   const pin = model.pin.value;
-  const { at } = model;
   const [position, index] = pin.split(".").map(Number);
   const isLater = pin !== "" && outline.at(position, index ?? Infinity) > model.point.value;
   const [since, to] = isLater ? [at, pin] : [pin, at];

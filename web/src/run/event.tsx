@@ -5,7 +5,7 @@ import { count, duration, inLine, plural } from "../ui/text";
 import { AroundContext, ErrorNode, Payload, TextBlock, Value } from "../ui/value";
 import { Fragment, type ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { Problem } from "../app/source";
+import { isOperator, Problem } from "../app/source";
 import type { EventAnswer } from "./answers";
 import { useEvents, useModel, type RunModel } from "./model";
 import { ChangeLink, ResultLink, WhyLink } from "../views/ask/links";
@@ -27,7 +27,8 @@ export function GoToAddress({ address, children, class: kind = "link" }: { addre
   const go = async () => {
     if (/^\d+\.\d+$/.test(address)) return model.goTo(address);
     const event = await model.event(address);
-    model.goTo(event.address);
+    if (event instanceof Problem) model.problem.value = event;
+    else model.goTo(event.address);
   };
   return <button type="button" class={kind} onClick={() => void go()}>{children}</button>;
 }
@@ -65,40 +66,29 @@ function Outcome({ events }: { events: EventAnswer[] }) {
   const out: ComponentChildren[] = [];
   let yielded: unknown[] = [];
   for (const { type, data } of events) {
-    switch (type.replace(/\.v\d+$/, "")) {
-      case "step.attempted":
-        yielded = [];
-        out.push(<h3>Attempt {data.attempt} failed</h3>, <ErrorNode error={data.error} />);
-        break;
-      case "step.yielded":
-        yielded = yielded.concat(data.items ?? []);
-        break;
-      case "step.completed":
-        if (!yielded.length) out.push(<Payload label="result" value={data.result ?? null} open />);
-        if (data.closed) out.push(<p class="dim">its reader stopped early</p>);
-        if (data.reused) out.push(<p class="dim">the outcome of step {data.reused}</p>);
-        if (data.reused_from) out.push(<p class="dim">the answer of <Rec text={data.reused_from.agent} />#{data.reused_from.step} of run <Rec text={data.reused_from.run} />: nothing ran here</p>);
-        if (data.usage && Object.keys(data.usage).length) out.push(<Payload label="usage" value={data.usage} />);
-        break;
-      case "step.failed":
-      case "step.in_doubt":
-        out.push(<h3>{type.startsWith("step.failed") ? "Failed" : "In doubt"}</h3>, <ErrorNode error={data.error} />);
-        break;
-      case "step.blocked":
-        out.push(<h3>Blocked by rule <Rec text={data.rule} /></h3>, <TextBlock text={String(data.reason ?? "")} />);
-        break;
-      case "step.withheld":
-        out.push(<h3>Withheld in this fork: {WITHHELD[data.how] ?? data.how}</h3>);
-        if (data.would) out.push(<p>It would have done: <Rec text={data.would} /></p>);
-        break;
-      case "step.settled":
-        out.push(<h3>Settled: {String(data.verdict).replaceAll("_", " ")}, by <Rec text={data.by} /></h3>);
-        if (data.because) out.push(<TextBlock text={data.because} />);
-        if (data.result !== undefined) out.push(<Payload label="result" value={data.result} open />);
-        break;
-      default:
-        out.push(<Payload label={type} value={data} open />);
-    }
+    const name = type.replace(/\.v\d+$/, "");
+    if (name === "step.yielded") yielded = yielded.concat(data.items ?? []);
+    else if (name === "step.attempted") {
+      yielded = [];
+      out.push(<h3>Attempt {data.attempt} failed</h3>, <ErrorNode error={data.error} />);
+    } else if (name === "step.completed") {
+      if (!yielded.length) out.push(<Payload label="result" value={data.result ?? null} open />);
+      if (data.closed) out.push(<p class="dim">its reader stopped early</p>);
+      if (data.reused) out.push(<p class="dim">the outcome of step {data.reused}</p>);
+      if (data.reused_from) out.push(<p class="dim">the answer of <Rec text={data.reused_from.agent} />#{data.reused_from.step} of run <Rec text={data.reused_from.run} />: nothing ran here</p>);
+      if (data.usage && Object.keys(data.usage).length) out.push(<Payload label="usage" value={data.usage} />);
+    } else if (name === "step.failed" || name === "step.in_doubt") {
+      out.push(<h3>{name === "step.failed" ? "Failed" : "In doubt"}</h3>, <ErrorNode error={data.error} />);
+    } else if (name === "step.blocked") {
+      out.push(<h3>Blocked by rule <Rec text={data.rule} /></h3>, <TextBlock text={String(data.reason ?? "")} />);
+    } else if (name === "step.withheld") {
+      out.push(<h3>Withheld in this fork: {WITHHELD[data.how] ?? data.how}</h3>);
+      if (data.would) out.push(<p>It would have done: <Rec text={data.would} /></p>);
+    } else if (name === "step.settled") {
+      out.push(<h3>Settled: {String(data.verdict).replaceAll("_", " ")}, by <Rec text={data.by} /></h3>);
+      if (data.because) out.push(<TextBlock text={data.because} />);
+      if (data.result !== undefined) out.push(<Payload label="result" value={data.result} open />);
+    } else out.push(<Payload label={type} value={data} open />);
   }
   if (yielded.length) out.push(<Payload label={plural(yielded.length, "item")} value={yielded} open />);
   return <>{out.map((node, index) => <div key={index}>{node}</div>)}</>;
@@ -134,7 +124,7 @@ function StepEvent({ model, point, item, events }: { model: RunModel; point: num
       {request.type.startsWith("step.requested") ? <Payload label="arguments" value={data.arguments ?? {}} open /> : null}
       <Outcome events={rest} />
       {isOpen && <p class="note">At this point it had no outcome yet.</p>}
-      {model.source.kind === "http" && <Changes run={model.run} step={`${agent}#${outline.step[outline.first[item]]}`} data={data} />}
+      {isOperator.value && <Changes run={model.run} step={`${agent}#${outline.step[outline.first[item]]}`} data={data} />}
     </>
   );
 }
@@ -217,18 +207,18 @@ export function EventPanel() {
   const around = { run: model.path, find, list: (step: number, name: string) => model.list(agent, step, name) };
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => void (box.current!.scrollTop = 0), [item]);
-  const rawLink = current ? model.source.link(`/events/${current.address}/raw`) : null;
+  const rawLink = current && isOperator.value ? model.source.link(`/events/${current.address}/raw`) : null;
   return (
     <section id="detail" class="panel" aria-label="Event at this point">
       <div class="bar"><h2>Event</h2><span id="address" class="mono">{outline.address(point)} {current && <span title={VERSION}><Rec text={versionName(current)} /></span>}{rawLink && <> <a href={rawLink} target="_blank" rel="noreferrer">raw</a></>}</span></div>
       <div ref={box} id="event" class="body" role="group" aria-label="Content of the event" tabIndex={0}><Fragment key={item}>
-        {problem ? <Failed problem={problem} /> : events.length < read.length || !current ? <Waiting /> : (
+        {problem ? <Failed problem={problem} again={() => model.retry()} /> : events.length < read.length || !current ? <Waiting /> : (
           <AroundContext.Provider value={around}>
             {kind === "step" ? <StepEvent model={model} point={point} item={item} events={events} />
-              : kind === "message" ? <><MessageEvent data={current.data} />{rawLink && current.type.startsWith("message.") && <ChangeLink run={model.run} edit={current.address}>Change the message and go on</ChangeLink>}</>
-              : kind === "decision" ? <><DecisionEvent data={current.data} />{rawLink && <WhyLink of={current.address} />}</>
+              : kind === "message" ? <><MessageEvent data={current.data} />{current.type.startsWith("message.") && <ChangeLink run={model.run} edit={current.address}>Change the message and go on</ChangeLink>}</>
+              : kind === "decision" ? <><DecisionEvent data={current.data} /><WhyLink of={current.address} /></>
               : kind === "checkpoint" ? <><div class="what"><Rec text={current.data.name} class="name" /></div><Payload label="data" value={current.data.data ?? null} open /></>
-              : <><div class="what"><Rec text={titleOf(outline, item)} class="name" /></div>{Object.keys(current.data).length ? <Value value={{ ...current.data }} name="" /> : null}{rawLink && /^(board\.(put|added|appended|included|discarded|merged)|mail\.sent)/.test(current.type) && <ChangeLink run={model.run} edit={current.address}>Change what was written and go on</ChangeLink>}</>}
+              : <><div class="what"><Rec text={titleOf(outline, item)} class="name" /></div>{Object.keys(current.data).length ? <Value value={{ ...current.data }} name="" /> : null}{/^(board\.(put|added|appended|included|discarded|merged)|mail\.sent)/.test(current.type) && <ChangeLink run={model.run} edit={current.address}>Change what was written and go on</ChangeLink>}</>}
             <Envelope event={current} />
           </AroundContext.Provider>
         )}

@@ -1,7 +1,7 @@
 // Data inside a file: the run as recorded (`hansard.inspect.page`). Nothing is folded here: each event holds
 // its changes of the state, and the state at a point is given by the events up to it.
 
-import { Problem, type Answer, type Listener, type Query, type Source } from "../app/source";
+import { Problem, type Query, type Source } from "../app/source";
 import { differences, eachWord, firstWords, inLine, moment, preview } from "../ui/text";
 import type { AgentFigures, BoardAnswer, Change, ContextAnswer, EventAnswer, Key, Life, Message, RunAnswer, Task, TasksAnswer } from "./answers";
 import { upTo, type Rows } from "./outline";
@@ -269,43 +269,27 @@ export class InsideSource implements Source {
   // Name and first words, which begin with the name, as of `hansard.inspect.outline`.
   private words(type: string, facts: Fields): [string, string] {
     const named = (name: unknown, ...rest: string[]): [string, string] => [inLine(String(name)), inLine(String(name)) + rest.join("")];
-    switch (type) {
-      case "step.requested.v1":
-        return named(facts.tool ?? "step", "(", preview(facts.arguments ?? {}), ")");
-      case "message.added.v1":
-      case "context.compacted.v1":
-        return named(facts.role ?? "message", ": ", firstWords(facts, (item) => this.unblobbed(item)));
-      case "decision.made.v1":
-        return named(facts.question ?? "decision", ` → ${inLine(String(facts.selected ?? ""))}`);
-      case "checkpoint.saved.v1":
-        return named(facts.name ?? "checkpoint", "  ", preview(facts.data ?? null));
-      case "aggregate.changed.v1":
-        return named(facts.event ?? "", "  ", `${facts.aggregate} ${preview(facts.state)}`);
-      case "step.settled.v1":
-        return ["", [facts.by, facts.because].filter(Boolean).map((text) => inLine(String(text))).join("  ")];
-      default:
-        return ["", type.startsWith("step.") ? "" : preview({ ...facts })];
-    }
+    if (type === "step.requested.v1") return named(facts.tool ?? "step", "(", preview(facts.arguments ?? {}), ")");
+    if (MESSAGES.has(type)) return named(facts.role ?? "message", ": ", firstWords(facts, (item) => this.unblobbed(item)));
+    if (type === "decision.made.v1") return named(facts.question ?? "decision", ` → ${inLine(String(facts.selected ?? ""))}`);
+    if (type === "checkpoint.saved.v1") return named(facts.name ?? "checkpoint", "  ", preview(facts.data ?? null));
+    if (type === "aggregate.changed.v1") return named(facts.event ?? "", "  ", `${facts.aggregate} ${preview(facts.state)}`);
+    if (type === "step.settled.v1") return ["", [facts.by, facts.because].filter(Boolean).map((text) => inLine(String(text))).join("  ")];
+    return ["", type.startsWith("step.") ? "" : preview({ ...facts })];
   }
 
   // ------------------------------------------------------------ states
 
   private changed(changes: [number, Fields][], point: number): Fields {
     const out: Fields = Object.create(null);
-    for (const [number, values] of changes) {
-      if (number > point) break;
-      Object.assign(out, values);
-    }
+    for (const [number, values] of changes) if (number <= point) Object.assign(out, values);
     return out;
   }
 
   private run(point: number): RunAnswer {
     const life = this.changed(this.data.life, point);
     const roster: Record<string, string> = Object.create(null);
-    for (const [number, values] of this.data.life) {
-      if (number > point) break;
-      if (values.joined) roster[values.joined[0]] = values.joined[1];
-    }
+    for (const [number, { joined }] of this.data.life) if (joined && number <= point) roster[joined[0]] = joined[1];
     const first = [...Array(this.size).keys()].find((number) => this.isImported(number));
     const hasTimes = Object.keys(this.data.events.occurred_at).length > 0;
     const isImported = this.size > 0 && this.isImported(point);
@@ -383,10 +367,10 @@ export class InsideSource implements Source {
     for (const [stream, agent] of this.agents) {
       if (only && agent.name !== only) continue;
       const window = this.window(stream, upTo(agent.messages, point));
-      messages[agent.name] = window.map((number, index) => {
+      messages[agent.name] = window.map((number) => {
         const { role, content, summary, fields, tokens, stands_for } = this.fields(number);
         const isSummary = this.typeOf(number) === "context.compacted.v1";
-        return { kind: isSummary ? "summary" : "message", index: index + 1, role, message: { role, content: content ?? summary ?? null, ...(fields ? { fields } : {}) }, tokens: tokens ?? null, position: this.position[this.rowOf[number]], version: this.versionOf(number), messages: stands_for?.length, address: this.address(number) };
+        return { kind: isSummary ? "summary" : "message", role, message: { role, content: content ?? summary ?? null, ...(fields ? { fields } : {}) }, tokens: tokens ?? null, position: this.position[this.rowOf[number]], version: this.versionOf(number), messages: stands_for?.length, address: this.address(number) };
       });
     }
     return { messages };
@@ -455,7 +439,7 @@ export class InsideSource implements Source {
     const point = query.at === undefined ? this.size - 1 : this.numberOf(String(query.at));
     const answers: Record<string, () => unknown> = {
       "": () => this.run(point),
-      outline: () => ({ run: this.data.run, position: this.position.at(-1), next: null, rows: this.rows() }),
+      outline: () => ({ position: this.position.at(-1), next: null, rows: this.rows() }),
       events: () => this.event(this.numberOf(id)),
       context: () => this.context(point, String(query.agent ?? "")),
       board: () => this.board(point),
@@ -474,23 +458,13 @@ export class InsideSource implements Source {
     throw new Problem(404, "It is not in this file", this.data.absent[sha256] ?? "its reference is not one of ours");
   }
 
-  async get<T>(path: string, query?: Query): Promise<Answer<T>> {
-    return { data: this.now<T>(path, query), position: null };
-  }
-
-  post(): Promise<never> {
-    return Promise.reject(new Problem(405, "A file cannot be changed", this.data.run, "Open the run at `hansard up --http`."));
-  }
-
-  follow(_path: string, _query: Query, _listener: Listener): () => void {
-    return () => undefined;
-  }
-
-  link(): null {
-    return null;
-  }
+  readonly get = refused;
+  readonly post = refused;
+  readonly follow = () => () => undefined;
+  readonly link = () => null;
 }
 
+const refused = (): Promise<never> => Promise.reject(new Problem(405, "A file answers at once, and cannot be changed", "", "Open the run at `hansard up --http`."));
 const ID_CHARACTERS = 8;
 const DIGESTS = new Set(["call", "fingerprint", "digest", "scope", "head"]);
 

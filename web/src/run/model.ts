@@ -5,7 +5,7 @@ import { createContext } from "preact";
 import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import { query, setQuery } from "../app/place";
 import { asProblem } from "../app/reads";
-import type { Problem, Query, Source } from "../app/source";
+import { Problem, type Query, type Source } from "../app/source";
 import type { EventAnswer } from "./answers";
 import { TimeAxis } from "./axis";
 import { eventShown } from "./shown";
@@ -34,7 +34,7 @@ export class RunModel {
   readonly byTime = signal(false);
   readonly follows = signal(false); // the point is the newest event, and stays so
   readonly pin = signal<string>(""); // address of the other point of a comparison
-  private readonly events = new Map<string, EventAnswer | Promise<EventAnswer>>();
+  private readonly events = new Map<string, EventAnswer | Problem | Promise<EventAnswer | Problem>>();
   reads = 0; // events that are being read
   private readonly asked = new Set<number>(); // positions whose first words are being read
   private isStopped = false;
@@ -181,7 +181,7 @@ export class RunModel {
   // ------------------------------------------------------------ the point
 
   go(number: number, find = "", isFollowing = false): void {
-    if (!this.outline.size) return;
+    if (!this.outline.size || this.isStopped) return;
     this.pending = Math.max(0, Math.min(this.outline.size - 1, number));
     this.find.value = find;
     this.isMoved = true;
@@ -190,6 +190,7 @@ export class RunModel {
     this.isPending = true;
     requestAnimationFrame(() => {
       this.isPending = false;
+      if (this.isStopped) return; // the address is another view's
       this.point.value = this.pending;
       setQuery({ at: this.follows.value ? "" : this.outline.address(this.pending) });
     });
@@ -238,21 +239,30 @@ export class RunModel {
 
   // ------------------------------------------------------------ events in full
 
-  event(address: string): EventAnswer | Promise<EventAnswer> {
+  // An event, or the refusal, which is kept until `retry`.
+  event(address: string): EventAnswer | Problem | Promise<EventAnswer | Problem> {
     const known = this.events.get(address);
     if (known) return known;
     const path = `${this.path}/events/${encodeURIComponent(address)}`;
-    if (this.source.now) return this.source.now<EventAnswer>(path);
-    const read = this.source.get<EventAnswer>(path).then(({ data }) => {
-      const event = eventShown(data);
+    try {
+      if (this.source.now) return this.source.now<EventAnswer>(path);
+    } catch (error) {
+      return asProblem(error);
+    }
+    const read = this.source.get<EventAnswer>(path).then(({ data }) => eventShown(data)).catch(asProblem).then((event) => {
+      this.reads--;
       this.events.set(address, event);
       return event;
     });
     this.reads++;
-    read.catch(() => this.events.delete(address)).finally(() => this.reads--);
     this.events.set(address, read);
     if (this.events.size > KEPT) this.events.delete(this.events.keys().next().value!);
     return read;
+  }
+
+  retry(): void {
+    for (const [address, event] of this.events) if (event instanceof Problem) this.events.delete(address);
+    this.version.value++;
   }
 
   // The list that a step recorded under a name, in full; null if a part is missing.
@@ -264,6 +274,7 @@ export class RunModel {
       if (item === undefined || seen.has(at)) return null;
       seen.add(at);
       const facts = await this.event(this.outline.address(this.outline.first[item]));
+      if (facts instanceof Problem) throw facts;
       const value = facts.data.arguments?.[name];
       if (value?.$append) {
         parts.push(value.$append);
@@ -308,20 +319,14 @@ export function useSettling(model: RunModel): void {
 export function useEvents(addresses: string[]): (EventAnswer | Problem | null)[] {
   const model = useModel();
   const [, redraw] = useState(0);
-  const answers = addresses.map((address) => {
-    try {
-      return model.event(address);
-    } catch (error) {
-      return asProblem(error);
-    }
-  });
+  const answers = addresses.map((address) => model.event(address));
+  const waiting = answers.filter((each) => each instanceof Promise);
   useEffect(() => {
     let isLeft = false;
-    const waiting = answers.filter((each) => each instanceof Promise);
-    if (waiting.length) void Promise.allSettled(waiting).then(() => isLeft || redraw((now) => now + 1));
+    if (waiting.length) void Promise.all(waiting).then(() => isLeft || redraw((now) => now + 1));
     return () => {
       isLeft = true;
     };
-  }, [addresses.join(" ")]);
+  }, [addresses.join(" "), waiting.length]);
   return answers.map((each) => (each instanceof Promise ? null : each));
 }

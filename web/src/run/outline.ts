@@ -25,7 +25,6 @@ export interface Rows {
 }
 
 export interface OutlinePage {
-  run: string;
   position: number;
   next: number | null;
   rows: Rows;
@@ -33,12 +32,7 @@ export interface OutlinePage {
 
 export const KINDS = ["other", "message", "step", "run", "checkpoint", "decision"] as const;
 export type Kind = (typeof KINDS)[number];
-const KIND_OF: Record<string, number> = {
-  "message.added": 1,
-  "context.compacted": 1,
-  "decision.made": 5,
-  "checkpoint.saved": 4,
-};
+const KIND_OF: Record<string, number> = { "message.added": 1, "context.compacted": 1, "decision.made": 5, "checkpoint.saved": 4 };
 export const BAD = new Set(["failed", "blocked", "in_doubt"]);
 const OUTER = "life"; // lane of events that are no agent's
 
@@ -99,7 +93,6 @@ export class Outline {
   private agentNumbers = new Map<string, number>();
   private typeNumbers = new Map<string, number>();
   private statusNumbers = new Map<string, number>();
-  private interned = new Map<string, string>();
 
   private number(names: string[], numbers: Map<string, number>, name: string): number {
     let number = numbers.get(name);
@@ -131,7 +124,6 @@ export class Outline {
     const types = rows.types.map((name) => this.number(this.types, this.typeNumbers, name));
     for (let at = this.kinds.length; at < this.types.length; at++) this.kinds.push(kindOf(this.types[at]));
     const statuses = rows.statuses.map((name) => this.number(this.statuses, this.statusNumbers, name));
-    const names = rows.names.map((name) => this.intern(name));
     this.room(this.size + rows.position.length);
     this.orderOf = this.rankOf = null;
     for (let row = 0; row < rows.position.length; row++) {
@@ -149,7 +141,7 @@ export class Outline {
       this.type[number] = type;
       this.step[number] = rows.step[row] ?? -1;
       this.status[number] = statuses[rows.status[row]];
-      this.names.push(names[rows.name[row]]);
+      this.names.push(rows.names[rows.name[row]]);
       this.texts.push(rows.text[row]);
       if (rows.text[row] === undefined) this.hasWords = false;
       this.next[number] = -1;
@@ -167,13 +159,6 @@ export class Outline {
       const number = this.at(rows.position[row], rows.index[row]);
       if (this.position[number] === rows.position[row] && this.index[number] === rows.index[row]) this.texts[number] = rows.text[row];
     }
-  }
-
-  private intern(text: string): string {
-    const known = this.interned.get(text);
-    if (known !== undefined) return known;
-    if (this.interned.size < 10_000) this.interned.set(text, text);
-    return text;
   }
 
   private take(number: number, kind: number, agent: Agent, around: number, branch?: string[]): void {

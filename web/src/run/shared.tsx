@@ -1,5 +1,6 @@
 // What agents share at the point: keys of the board, tasks, and messages as a chat.
 
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useRead } from "../app/reads";
 import { isText } from "../app/keys";
@@ -20,16 +21,24 @@ function Here({ change }: { change: Key["change"] }) {
   return change ? <span class="chip here" data-here={change}>{change} here</span> : null;
 }
 
-// The first rows of a list and those that the event changed, the rest on a click.
-function useSome<T extends { change?: Key["change"] }>(rows: T[]) {
+// The first rows of a list and those that the event changed, the rest on a click; a note if there are none.
+function Some<T extends { change?: Key["change"] }>({ rows, make, none }: { rows: T[]; make: (row: T) => ComponentChildren; none: string }) {
   const [isAll, setAll] = useState(false);
   const some = isAll ? rows : rows.filter((row, index) => index < KEYS_SHOWN || row.change);
-  const more = some.length < rows.length ? <button type="button" class="more" onClick={() => setAll(true)}>Show all {count(rows.length)}</button> : null;
-  return { some, more };
+  if (!rows.length) return <p class="note">{none}</p>;
+  return <div class="list">{some.map(make)}{some.length < rows.length && <button type="button" class="more" onClick={() => setAll(true)}>Show all {count(rows.length)}</button>}</div>;
 }
 
-function Gone({ name, change, data }: { name: string; change: Key["change"]; data: Record<string, string> }) {
-  return <p class="entity gone" {...data}><Rec text={name} class="label" /><span class="chips"><Here change={change} /></span></p>;
+// A list that all agents share, at the point.
+function PointPanel<T>({ id, name, children }: { id: string; name: string; children: (answer: T) => ComponentChildren }) {
+  const model = useModel();
+  const { at } = model;
+  const read = useRead<T>(`${model.path}/${id}`, { at: model.asOf(at) });
+  return (
+    <Panel id={id} name={name} label={`${name} at this point`} bar={<span id={`${id}-at`} class="mono">at {at}</span>} busy={read.loading}>
+      <AroundContext.Provider value={{ run: model.path }}><Shown read={read}>{children}</Shown></AroundContext.Provider>
+    </Panel>
+  );
 }
 
 // Members of a set, which is recorded as {"$set": [...]}; other values as they are.
@@ -37,7 +46,7 @@ const valueOf = (row: Key): any => (row.kind === "set" ? ((row.value as any)?.$s
 
 function KeyRow({ row }: { row: Key }) {
   const model = useModel();
-  if (row.kind === null) return <Gone name={row.key} change={row.change} data={{ "data-key": row.key }} />;
+  if (row.kind === null) return <p class="entity gone" data-key={row.key}><Rec text={row.key} class="label" /><span class="chips"><Here change={row.change} /></span></p>;
   const labels = Object.entries(row.labels ?? {});
   const where = row.address ?? row.event;
   const chips = (
@@ -57,32 +66,22 @@ function KeyRow({ row }: { row: Key }) {
             ["labels", labels.map(([name, value]) => `${name}=${value}`).join(", ")],
           ]} />
           <Value value={valueOf(row)} />
-          {model.source.kind === "http" && <OriginLink run={model.run} name={row.key} />}
-          {model.source.kind === "http" && where && <ChangeLink run={model.run} edit={where}>Change the value and go on</ChangeLink>}
+          <OriginLink run={model.run} name={row.key} />
+          {where && <ChangeLink run={model.run} edit={where}>Change the value and go on</ChangeLink>}
         </>
       )}
     </Fold>
   );
 }
 
-function Board({ answer }: { answer: BoardAnswer }) {
-  const { some, more } = useSome(answer.keys);
-  if (!answer.keys.length) return <p class="note">{answer.isEver === false ? "No key was written in this run." : "No key is there at this point."}</p>;
-  return <div class="list">{some.map((row) => <KeyRow key={row.key} row={row} />)}{more}</div>;
-}
-
 export function BoardPanel() {
-  const model = useModel();
-  const { at } = model;
-  const read = useRead<BoardAnswer>(`${model.path}/board`, { at: model.asOf(at) });
-  const [event] = useEvents([at]);
+  const [event] = useEvents([useModel().at]);
   const here = event && "id" in event ? event.id : null;
   return (
-    <Panel id="board" name="Board" label="Board at this point" bar={<span id="board-at" class="mono">at {at}</span>} busy={read.loading}>
-      <AroundContext.Provider value={{ run: model.path }}>
-        <Shown read={read}>{(answer) => <Board answer={{ ...answer, keys: boardShown(answer).keys.map((key) => key.change !== undefined ? key : { ...key, change: here !== null && key.event === here ? (key.version === 1 ? "new" : "changed") : "" }) }} />}</Shown>
-      </AroundContext.Provider>
-    </Panel>
+    <PointPanel<BoardAnswer> id="board" name="Board">{(answer) => {
+      const rows = boardShown(answer).keys.map((key) => key.change !== undefined ? key : { ...key, change: here !== null && key.event === here ? (key.version === 1 ? "new" as const : "changed" as const) : "" as const });
+      return <Some rows={rows} make={(row) => <KeyRow key={row.key} row={row} />} none={answer.isEver === false ? "No key was written in this run." : "No key is there at this point."} />;
+    }}</PointPanel>
   );
 }
 
@@ -123,21 +122,11 @@ function TaskRow({ row }: { row: Task }) {
   );
 }
 
-function Tasks({ answer }: { answer: TasksAnswer }) {
-  const rows = Object.values(answer.tasks);
-  const { some, more } = useSome(rows);
-  if (!rows.length) return <p class="note">{answer.isEver ? "No task is there at this point." : "This run has no tasks."}</p>;
-  return <div class="list">{some.map((row) => <TaskRow key={row.id} row={row} />)}{more}</div>;
-}
-
 export function TasksPanel() {
-  const model = useModel();
-  const { at } = model;
-  const read = useRead<TasksAnswer>(`${model.path}/tasks`, { at: model.asOf(at) });
   return (
-    <Panel id="tasks" name="Tasks" label="Tasks at this point" bar={<span id="tasks-at" class="mono">at {at}</span>} busy={read.loading}>
-      <AroundContext.Provider value={{ run: model.path }}><Shown read={read}>{(answer) => <Tasks answer={answer} />}</Shown></AroundContext.Provider>
-    </Panel>
+    <PointPanel<TasksAnswer> id="tasks" name="Tasks">
+      {(answer) => <Some rows={Object.values(answer.tasks)} make={(row) => <TaskRow key={row.id} row={row} />} none={answer.isEver === false ? "This run has no tasks." : "No task is there at this point."} />}
+    </PointPanel>
   );
 }
 
@@ -225,23 +214,21 @@ export function ChatPanel({ openEvent }: { openEvent: () => void }) {
   }, [size, hidden]);
   const left = shown.length - size;
   return (
-    <section id="chat" class="panel" role="tabpanel" aria-label="Chat: messages up to this point">
-      <h2 class="unseen">Chat</h2>
-      <div class="bar"><div id="chats" class="kinds" role="group" aria-label="Show in the chat">
+    <Panel id="chat" name="Chat" label="Chat: messages up to this point" body={{ ref: box, tabIndex: 0 }} bar={
+      <div id="chats" class="kinds" role="group" aria-label="Show in the chat">
         {CHATS.filter(([kind]) => all[kind as "mail" | "window"].length).map(([kind, name]) => (
           <button key={kind} type="button" class="kind bare" aria-pressed={!hidden.includes(kind)} onClick={() => setHidden(hidden.includes(kind) ? hidden.filter((each) => each !== kind) : [...hidden, kind])}>{name} {count(all[kind as "mail" | "window"].length)}</button>
         ))}
-      </div></div>
-      <div ref={box} id="chat-now" class="body" tabIndex={0}>
-        <AroundContext.Provider value={{ run: model.path }}>
-          <Newest list={list} make={(number) => {
-            const event = byNumber.get(number);
-            return <Bubble key={number} number={number} event={event && "id" in event ? event : null} openEvent={openEvent} />;
-          }} />
-        </AroundContext.Provider>
-        {!all.mail.length && !all.window.length ? <p class="note">This run has no messages.</p> : !size ? <p class="note">No message yet at this point.</p> : null}
-        {left > 0 && <p class="to-come">{plural(left, "message comes", "messages come")} later. <button type="button" class="next" onClick={() => model.go(shown[size])}>Next message</button></p>}
       </div>
-    </section>
+    }>
+      <AroundContext.Provider value={{ run: model.path }}>
+        <Newest list={list} make={(number) => {
+          const event = byNumber.get(number);
+          return <Bubble key={number} number={number} event={event && "id" in event ? event : null} openEvent={openEvent} />;
+        }} />
+      </AroundContext.Provider>
+      {!all.mail.length && !all.window.length ? <p class="note">This run has no messages.</p> : !size ? <p class="note">No message yet at this point.</p> : null}
+      {left > 0 && <p class="to-come">{plural(left, "message comes", "messages come")} later. <button type="button" class="next" onClick={() => model.go(shown[size])}>Next message</button></p>}
+    </Panel>
   );
 }

@@ -25,7 +25,7 @@ export function runShown(answer: any): RunAnswer {
 export function eventShown(answer: any): EventAnswer {
   if (answer.address) return answer;
   const { number, id, type, at, agent, key, data, occurred_at } = answer;
-  return { address: `${number}.0`, id, type, time: at, written: at, occurred_at, stream: key || agent || "life", version: number, agent: agent ?? "", epoch: 0, commit: "", events: 1, data };
+  return { address: `${number}.0`, id, type, time: at, written: at, occurred_at, stream: key || agent || "life", version: number, agent: agent ?? "", data };
 }
 
 export function boardShown(answer: any): BoardAnswer {
@@ -46,7 +46,7 @@ export function boardShown(answer: any): BoardAnswer {
 export function contextShown(answer: any): ContextAnswer {
   const messages: ContextAnswer["messages"] = {};
   for (const [agent, list] of Object.entries<any[]>(answer.messages ?? {})) {
-    messages[agent] = list.map((each, index) => each.message ? each : { kind: "message", index: index + 1, role: each.role ?? "", message: each, tokens: null, position: 0, version: index + 1 });
+    messages[agent] = list.map((each, index) => each.message ? each : { kind: "message", role: each.role ?? "", message: each, tokens: null, position: 0, version: index + 1 });
   }
   return { messages };
 }

@@ -5,7 +5,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { useRead, type Read } from "../app/reads";
 import { query, setQuery } from "../app/place";
 import type { Value } from "../app/source";
-import { Facts, Failed, Pill, Rec, Shown, Who } from "../ui/pieces";
+import { Facts, Failed, Panel, Pill, Rec, Shown, Who } from "../ui/pieces";
 import { count, firstWords, plural, preview } from "../ui/text";
 import { AroundContext, failureText, Fold, Payload, TextBlock, Value as Content } from "../ui/value";
 import type { AgentFigures, ContextAnswer, Life, Message, RunAnswer } from "./answers";
@@ -143,8 +143,7 @@ function laneAt(outline: Outline, point: number): Agent {
 
 export function StatePanel() {
   const model = useModel();
-  const { outline } = model;
-  const { at } = model;
+  const { outline, at } = model;
   const [position, index] = at.split(".").map(Number);
   const point = outline.at(position, index);
   const selected = query.value.agent ?? "";
@@ -161,34 +160,30 @@ export function StatePanel() {
   useEffect(() => void (isHere(all) && setWhole(asOf)), [all.data]);
   const read = isLarge && !isHere(all) && (isHere(one) || (one.data && !all.data)) ? one : all;
   return (
-    <section id="state" class="panel" role="tabpanel" aria-label="State at this point">
-      <h2 class="unseen">State</h2>
-      <div class="bar"><span id="asof" class="mono">at {at}</span></div>
-      <div id="now" class="body" aria-busy={read === one || read.loading || at !== outline.address(model.point.value)}>
-        {useMemo(() => <Shown read={read}>
-          {(answer) => {
-            const { run, agents } = runShown(answer);
-            const shown = [lane.name, agents[0]?.agent].map((name) => agents.find((each) => each.agent === name)).find((each) => each);
-            return (
-              <AroundContext.Provider value={{ run: model.path }}>
-                <Facts pairs={[
-                  ["status", <Field name="status"><Pill status={run.status} /></Field>],
-                  ["at work", run.at_work?.length ? `${run.at_work.join(", ")} (or killed)` : null],
-                  ["error", run.error && failureText(run.error)],
-                  ["assigned", run.assigned && assignment(run.assigned)],
-                  ["scores", Object.keys(run.scores ?? {}).length > 0 && <Scores scores={run.scores} />],
-                ]} />
-                <div class="agents" role="group" aria-label="Agents; choose one to keep it in view">
-                  {agents.map((each) => <AgentRow key={each.agent} figures={each} number={outline.agentNamed(each.agent)?.number ?? 0} isChosen={selected === each.agent} choose={() => setQuery({ agent: selected === each.agent ? "" : each.agent })} />)}
-                  {read === one && (all.problem ? <Failed problem={all.problem} again={all.reload} /> : <p class="note" role="status">Reading the other agents…</p>)}
-                  {!agents.length && <p class="note">No agent had begun at this point.</p>}
-                </div>
-                {shown && <AgentInFull key={shown.agent} figures={shown} at={read.query.at} point={point} />}
-              </AroundContext.Provider>
-            );
-          }}
-        </Shown>, [read.data, read.problem, read === one, all.problem, lane, selected, point, model.version.peek()])}
-      </div>
-    </section>
+    <Panel id="state" name="State" label="State at this point" bar={<span id="asof" class="mono">at {at}</span>} body={{ id: "now" }} busy={read === one || read.loading || at !== outline.address(model.point.value)}>
+      {useMemo(() => <Shown read={read}>
+        {(answer) => {
+          const { run, agents } = runShown(answer);
+          const shown = [lane.name, agents[0]?.agent].map((name) => agents.find((each) => each.agent === name)).find((each) => each);
+          return (
+            <AroundContext.Provider value={{ run: model.path }}>
+              <Facts pairs={[
+                ["status", <Field name="status"><Pill status={run.status} /></Field>],
+                ["at work", run.at_work?.length ? `${run.at_work.join(", ")} (or killed)` : null],
+                ["error", run.error && failureText(run.error)],
+                ["assigned", run.assigned && assignment(run.assigned)],
+                ["scores", Object.keys(run.scores ?? {}).length > 0 && <Scores scores={run.scores} />],
+              ]} />
+              <div class="agents" role="group" aria-label="Agents; choose one to keep it in view">
+                {agents.map((each) => <AgentRow key={each.agent} figures={each} number={outline.agentNamed(each.agent)?.number ?? 0} isChosen={selected === each.agent} choose={() => setQuery({ agent: selected === each.agent ? "" : each.agent })} />)}
+                {read === one && (all.problem ? <Failed problem={all.problem} again={all.reload} /> : <p class="note" role="status">Reading the other agents…</p>)}
+                {!agents.length && <p class="note">No agent had begun at this point.</p>}
+              </div>
+              {shown && <AgentInFull key={shown.agent} figures={shown} at={read.query.at} point={point} />}
+            </AroundContext.Provider>
+          );
+        }}
+      </Shown>, [read.data, read.problem, read === one, all.problem, lane, selected, point, model.version.peek()])}
+    </Panel>
   );
 }

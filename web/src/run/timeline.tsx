@@ -6,7 +6,6 @@ import { setQuery } from "../app/place";
 import { colors, isDark } from "../app/theme";
 import { Rec } from "../ui/pieces";
 import { count, duration, inLine, moment } from "../ui/text";
-import type { EventAnswer } from "./answers";
 import { gapText, tickText, UNITS } from "./axis";
 import { useEvents, useModel, type RunModel } from "./model";
 import { BAD, KINDS, type Outline } from "./outline";
@@ -164,11 +163,6 @@ export function setAxis(model: RunModel, isByTime: boolean): void {
   setQuery({ axis: model.byTime.value ? "time" : "" });
 }
 
-function whose(outline: Outline, newest: EventAnswer | null): string {
-  if (!outline.when.size) return "of the log";
-  return newest?.origin ? "of the log it was copied from" : "as the source says";
-}
-
 function Slider({ model }: { model: RunModel }) {
   const { outline } = model;
   const [point, isByTime] = [model.point.value, model.byTime.value];
@@ -234,9 +228,8 @@ export function Timeline() {
   const shown = names.length > LANES ? [...names.slice(0, LANES - 1), `${names.length - LANES + 1} more`] : names;
   const isTimed = outline.when.size === 0 || model.axis.isTimed;
   const [read] = useEvents([model.at]);
-  useLayoutEffect(() => {
-    document.documentElement.dataset.axis = isByTime ? "time" : "order";
-  }, [isByTime]);
+  const whose = !outline.when.size ? "of the log" : read && "origin" in read && read.origin ? "of the log it was copied from" : "as the source says";
+  useLayoutEffect(() => void (document.documentElement.dataset.axis = isByTime ? "time" : "order"), [isByTime]);
   const step = (event: MouseEvent, by: 1 | -1) => model.go(event.shiftKey ? model.commitEnd(point, by) : point + by);
   return (
     <section id="time" aria-label="Timeline" style={{ "--lanes": `${lanes * LANE_HEIGHT + 6}px` }}>
@@ -261,7 +254,7 @@ export function Timeline() {
         )}
         <Where model={model} />
       </div>
-      {isByTime && <p id="axis-note" class="dim">{model.axis.describe(whose(outline, read && "stream" in read ? read : null))}</p>}
+      {isByTime && <p id="axis-note" class="dim">{model.axis.describe(whose)}</p>}
     </section>
   );
 }

@@ -1,11 +1,12 @@
 // The trace: nested steps with branches, attempts and times; facts at the place they were recorded.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { asProblem } from "../app/reads";
 import { VirtualList, type Place } from "../ui/list";
 import { Empty, Pill, Rec, Who } from "../ui/pieces";
 import { duration, firsts, moment } from "../ui/text";
 import { SETTLE_MS, useModel, type RunModel } from "./model";
-import { KINDS, upTo, type Kind, type Outline } from "./outline";
+import { KINDS, type Kind, type Outline } from "./outline";
 import { gistOf, GLYPHS, titleOf } from "./words";
 
 const ROW_HEIGHT = 30; // px, as in the style
@@ -97,7 +98,7 @@ export function Trace({ openEvent }: { openEvent: (byKey?: boolean) => void }) {
   const sight = useRef({ first: 0, last: -1, timer: 0, read: () => undefined as void });
   sight.current.read = () => {
     const { first, last } = Object.assign(sight.current, { timer: 0 });
-    model.words(Array.from(shown.subarray(first, last + 1)).flatMap((item) => [outline.first[item], outline.last[item]])).catch(() => undefined);
+    model.words(Array.from(shown.subarray(first, last + 1)).flatMap((item) => [outline.first[item], outline.last[item]])).catch((error) => (model.problem.value = asProblem(error)));
   };
   const onRange = (first: number, last: number) => { // first words are read now and then while the point moves
     Object.assign(sight.current, { first, last });
@@ -114,8 +115,7 @@ export function Trace({ openEvent }: { openEvent: (byKey?: boolean) => void }) {
     const step = { ArrowUp: -1, ArrowDown: 1, k: -1, j: 1 }[event.key];
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (step) select(rowOf(outline, shown, outline.item[model.target]) + step);
-    else if (item !== undefined && outline.hasChild[item] && event.key === "ArrowRight" && collapsed.current.has(item)) fold(item);
-    else if (item !== undefined && outline.hasChild[item] && event.key === "ArrowLeft" && !collapsed.current.has(item)) fold(item);
+    else if (item !== undefined && outline.hasChild[item] && { ArrowRight: true, ArrowLeft: false }[event.key] === collapsed.current.has(item)) fold(item);
     else if (event.key === "Enter") openEvent(true);
     else return;
     event.preventDefault();
@@ -160,8 +160,3 @@ export function searchOutline(outline: Outline, text: string): number[] {
   }
   return out;
 }
-
-export const matchFrom = (matches: number[], point: number): number => {
-  const at = upTo(matches, point - 1);
-  return at < matches.length ? at : 0;
-};

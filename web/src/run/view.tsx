@@ -1,12 +1,13 @@
 // One run: one point, moved by slider, keys, rows, links and search; everything follows it.
 
 import { computed, effect, signal, untracked } from "@preact/signals";
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, ComponentType } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isControl, useCommands } from "../app/keys";
 import { address, query, setQuery } from "../app/place";
-import { asProblem, useRead, useSource, useStream } from "../app/reads";
-import { Ends, live, title } from "../app/shell";
+import { asProblem, useRead, useReload, useSource } from "../app/reads";
+import { Ends, useLive, useTitle } from "../app/shell";
+import { isOperator } from "../app/source";
 import { isPrinting } from "../ui/list";
 import { Empty, Facts, Failed, Rec, Tabs, Waiting, type Tab } from "../ui/pieces";
 import { count, duration, inLine, moment, plural } from "../ui/text";
@@ -20,7 +21,7 @@ import { upTo, type Rows } from "./outline";
 import { BoardPanel, ChatPanel, messagesOf, TasksPanel } from "./shared";
 import { assignment, Scores, StatePanel } from "./state";
 import { follow, setAxis, Timeline } from "./timeline";
-import { matchFrom, searchOutline, Trace } from "./trace";
+import { searchOutline, Trace } from "./trace";
 
 const PHONE = matchMedia("(max-width: 899px)");
 const isPhone = signal(PHONE.matches);
@@ -59,7 +60,7 @@ function Search() {
     const list = !searched.current ? [] : source.now ? source.now<{ events: number[] }>(`${model.path}/search`, { q: searched.current }).events : searchOutline(outline, searched.current);
     setMatches(list);
     setAt(-1);
-    if (list.length) to(list, matchFrom(list, model.target));
+    if (list.length) to(list, upTo(list, model.target - 1)); // after the last it is the first
     else if (model.find.peek()) model.go(model.target);
   };
   const onKey = (event: KeyboardEvent) => {
@@ -74,6 +75,7 @@ function Search() {
       input.current!.blur();
     }
   };
+  useEffect(() => () => clearTimeout(timer.current), []);
   useCommands([{ title: "Search this run", keys: ["/"], run: () => input.current?.select(), group: "Run" }]);
   const none = matches.length === 0;
   return (
@@ -85,7 +87,7 @@ function Search() {
         timer.current = window.setTimeout(() => search(value), SEARCH_MS);
       }} />
       <output id="found" for="query" aria-live="polite">{!text.trim() ? "" : isReading ? "reading…" : none ? "no match" : `${count(at + 1)} of ${count(matches.length)}`}</output>
-      {!source.now && none && !isReading && text.trim() && <a class="small" href={address("/search", { q: text.trim(), run: model.run })}>Search payloads</a>}
+      {isOperator.value && none && !isReading && text.trim() && <a class="small" href={address("/search", { q: text.trim(), run: model.run })}>Search payloads</a>}
       <button id="previous" type="button" aria-label="Previous match" title="Previous match (Shift+Enter)" disabled={none} onClick={() => to(matches, at - 1)}>↑</button>
       <button id="next" type="button" aria-label="Next match" title="Next match (Enter)" disabled={none} onClick={() => to(matches, at + 1)}>↓</button>
     </search>
@@ -139,9 +141,7 @@ function Head({ read }: { read: RunAnswer | null }) {
   const [isOpen, setOpen] = useState(!isPhone.peek());
   const labels = Object.entries(life?.labels ?? {});
   const last = outline.size - 1;
-  useEffect(() => {
-    title.value = life?.workflow && source.kind === "http" ? `${life.workflow} ${model.run.slice(-6)}` : model.run;
-  }, [life?.workflow]);
+  useTitle(life?.workflow && source.kind === "http" ? `${life.workflow} ${model.run.slice(-6)}` : model.run);
   const stored = life?.time ?? (outline.when.has(last) ? "" : moment(outline.time[last], true));
   return (
     <header id="head">
@@ -185,27 +185,15 @@ const LEFT = ["trace", "chat"];
 const RIGHT = ["state", "board", "tasks", "changes"];
 const NAMES: Record<string, string> = { trace: "Trace", chat: "Chat", detail: "Event", state: "State", board: "Board", tasks: "Tasks", changes: "Changes" };
 
+const PANELS: Record<string, ComponentType<{ openEvent: (byKey?: boolean) => void }>> = { trace: Trace, chat: ChatPanel, detail: EventPanel, state: StatePanel, board: BoardPanel, tasks: TasksPanel, changes: ChangesPanel };
+
 function Panel({ name, openEvent }: { name: string; openEvent: (byKey?: boolean) => void }) {
-  switch (name) {
-    case "chat":
-      return <ChatPanel openEvent={openEvent} />;
-    case "detail":
-      return <EventPanel />;
-    case "state":
-      return <StatePanel />;
-    case "board":
-      return <BoardPanel />;
-    case "tasks":
-      return <TasksPanel />;
-    case "changes":
-      return <ChangesPanel />;
-    default:
-      return <Trace openEvent={openEvent} />;
-  }
+  const Named = PANELS[name];
+  return <Named openEvent={openEvent} />;
 }
 
 // Sizes of the lists and what the event at the point changed, where the source holds them.
-function useTabs(): Record<string, Tab> {
+function useTabs(): (id: string) => Tab {
   const model = useModel();
   const { outline, source } = model;
   const [point, version] = [model.point.value, model.version.value];
@@ -219,22 +207,18 @@ function useTabs(): Record<string, Tab> {
   const size = upTo(messages, point);
   const keys = board.data?.keys ?? [];
   const rows = Object.values(tasks.data?.tasks ?? {});
-  const tab = (id: string, more: Partial<Tab> = {}): Tab => ({ id, label: NAMES[id], ...more });
-  return {
-    trace: tab("trace"),
-    chat: tab("chat", { size, news: size && messages[size - 1] === point ? "new here" : "" }),
-    detail: tab("detail"),
-    state: tab("state"),
-    board: tab("board", { size: keys.filter((key) => key.kind !== null).length, news: keys.some((key) => key.change) ? "changed here" : "" }),
-    tasks: tab("tasks", { size: rows.length, news: rows.some((row) => row.change) ? "changed here" : "" }),
-    changes: tab("changes", { news: "" }),
+  const facts: Record<string, Partial<Tab>> = {
+    chat: { size, news: size && messages[size - 1] === point ? "new here" : "" },
+    board: { size: keys.filter((key) => key.kind !== null).length, news: keys.some((key) => key.change) ? "changed here" : "" },
+    tasks: { size: rows.length, news: rows.some((row) => row.change) ? "changed here" : "" },
   };
+  return (id) => ({ id, label: NAMES[id], ...facts[id] });
 }
 
 // The tabs alone are made again when the point moves.
 function PanelTabs({ names, ...props }: { names: string[]; chosen: string; choose: (name: string) => void; label: string; prefix: string }) {
-  const tabs = useTabs();
-  return <Tabs tabs={names.map((name) => tabs[name])} {...props} />;
+  const tabOf = useTabs();
+  return <Tabs tabs={names.map(tabOf)} {...props} />;
 }
 
 function Group({ id, names, shown, label, openEvent }: { id: string; names: string[]; shown: string; label: string; openEvent: (byKey?: boolean) => void }) {
@@ -344,18 +328,14 @@ function Opened({ model, children }: { model: RunModel; children: ComponentChild
 
 function Live({ model, changed, restart }: { model: RunModel; changed: () => void; restart: () => void }) {
   const [after, setAfter] = useState(model.outline.end);
-  useStream(`${model.path}/live`, { after }, {
-    event: (name, data) => {
-      if (name === "rows") {
-        model.add(data as Rows);
-        changed();
-      } else if (name === "reload" && data.after > 0) {
-        void model.more().then(() => setAfter(model.outline.end), (error) => (model.problem.value = asProblem(error)));
-      } else if (name === "reload") restart();
-    },
-    state: (state) => (live.value = state),
+  useLive(`${model.path}/live`, { after }, (name, data) => {
+    if (name === "rows") {
+      model.add(data as Rows);
+      changed();
+    } else if (name === "reload" && data.after > 0) {
+      void model.more().then(() => setAfter(model.outline.end), (error) => (model.problem.value = asProblem(error)));
+    } else if (name === "reload") restart();
   });
-  useEffect(() => () => void (live.value = ""), []);
   return null;
 }
 
@@ -366,7 +346,7 @@ export default function RunView({ run }: { run: string }) {
   const [epoch, setEpoch] = useState(0); // rises when a role's view of the run is another one
   const model = useMemo(() => new RunModel(source, run), [source, run, epoch]);
   const read = useRead<RunAnswer>(model.isReady.value ? model.path : null, { agents: false });
-  const timer = useRef(0);
+  const reload = useReload(read, HEAD_MS);
   useEffect(() => {
     void model.read();
     return () => model.stop();
@@ -379,21 +359,14 @@ export default function RunView({ run }: { run: string }) {
   if (problem && !model.isReady.value) return <div class="view"><h1>Run <Rec text={run} /></h1><Failed problem={problem} again={() => location.reload()} /></div>;
   if (!model.isReady.value) return <div class="view"><Waiting what="Reading the run" /></div>;
   if (!model.outline.size) return <div class="view"><Empty>This run has no events.</Empty></div>;
-  const reload = () => {
-    if (timer.current) return;
-    timer.current = window.setTimeout(() => {
-      timer.current = 0;
-      read.reload();
-    }, HEAD_MS);
-  };
   return (
     <ModelContext.Provider value={model}>
       <div class="run-view">
         <Opened model={model}>
           <Head read={read.data} />
-          {problem && <Failed problem={problem} />}
+          {problem && <Failed problem={problem} again={() => location.reload()} />}
           <Timeline />
-          {!model.isWhole.value && <p class="note reading" role="status">Reading: {plural(model.reading.value, "event")} so far. Here are those around one point.</p>}
+          {!model.isWhole.value && !problem && <p class="note reading" role="status">Reading: {plural(model.reading.value, "event")} so far. Here are those around one point.</p>}
           <Panels />
         </Opened>
         {model.isWhole.value && source.kind === "http" && <Live key={epoch} model={model} changed={reload} restart={() => setEpoch(epoch + 1)} />}

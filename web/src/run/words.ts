@@ -18,14 +18,9 @@ export function gistOf(outline: Outline, item: number): string {
   const [name, text] = [outline.names[first], outline.texts[first] ?? ""];
   if (!name || !text.startsWith(name)) return text;
   const rest = text.slice(name.length);
-  switch (outline.kindOfItem(item)) {
-    case "step":
-      return rest.replace(/^\(/, "").replace(/\)$/, "");
-    case "message":
-      return rest.replace(/^: ?/, "");
-    default:
-      return rest.trimStart();
-  }
+  const kind = outline.kindOfItem(item);
+  if (kind === "step") return rest.replace(/^\(|\)$/g, "");
+  return kind === "message" ? rest.replace(/^: ?/, "") : rest.trimStart();
 }
 
 // An event in a few words.

@@ -78,13 +78,22 @@ export function Shown<T>({ read, children }: { read: Read<T>; children: (data: T
   );
 }
 
+// A labelled choice of values, each with its text.
+export function Select({ label, value, options, set, class: kind = "field" }: { label: string; value: string; options: [string, string][]; set: (value: string) => void; class?: string }) {
+  return (
+    <label class={kind}><span>{label}</span>
+      <select value={value} onChange={(event) => set(event.currentTarget.value)}>{options.map(([each, text]) => <option key={each} value={each}>{text}</option>)}</select>
+    </label>
+  );
+}
+
 // A panel of a run: its heading for those who hear it, a bar, and its body.
-export function Panel({ id, name, label, bar, busy, children }: { id: string; name: string; label: string; bar: ComponentChildren; busy?: boolean; children: ComponentChildren }) {
+export function Panel({ id, name, label, bar, body, busy, children }: { id: string; name: string; label: string; bar: ComponentChildren; body?: Record<string, unknown>; busy?: boolean; children: ComponentChildren }) {
   return (
     <section id={id} class="panel" role="tabpanel" aria-label={label}>
       <h2 class="unseen">{name}</h2>
       <div class="bar">{bar}</div>
-      <div id={`${id}-now`} class="body" aria-busy={busy}>{children}</div>
+      <div id={`${id}-now`} class="body" aria-busy={busy} {...body}>{children}</div>
     </section>
   );
 }

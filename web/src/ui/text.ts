@@ -48,6 +48,13 @@ export function firsts(size: number, holds: (place: number) => boolean): number 
   return low;
 }
 
+// Items by a key of theirs, in the order of the first of each.
+export function grouped<T>(items: T[], key: (item: T) => string): Map<string, T[]> {
+  const groups = new Map<string, T[]>();
+  for (const item of items) groups.set(key(item), [...(groups.get(key(item)) ?? []), item]);
+  return groups;
+}
+
 // Pass every text, key and number inside a value, with blobs, to a function that returns when to stop.
 export function eachWord(value: unknown, visit: (word: string) => boolean | void, resolve: (value: any) => any = (item) => item): boolean {
   const waiting: any[] = [value];

@@ -1,9 +1,10 @@
 // Recorded values, folded. Content is built when it is opened; large content in parts.
 
 import { createContext, type ComponentChildren } from "preact";
-import { useContext, useState } from "preact/hooks";
-import { useRead } from "../app/reads";
-import { Rec, Waiting } from "./pieces";
+import { useContext, useEffect, useState } from "preact/hooks";
+import { asProblem, useRead } from "../app/reads";
+import type { Problem } from "../app/source";
+import { Failed, Rec, Waiting } from "./pieces";
 import { count, eachWord, plural, preview, printable } from "./text";
 
 const TEXT_CHARACTERS = 20_000; // of a text shown at once; the rest on a click
@@ -15,13 +16,12 @@ const SHORT = 80; // characters of a value beside its name
 export interface Around {
   run: string;
   find?: string;
-  list?: (step: number, name: string) => Promise<unknown[] | null> | unknown[] | null;
+  list?: (step: number, name: string) => Promise<unknown[] | null>;
 }
 export const AroundContext = createContext<Around>({ run: "" });
 
 const opened = new Map<string, boolean>(); // values that the reader opened or closed, by key: kept while the point moves
 
-const isBlob = (value: any): boolean => typeof value?.$blob?.sha256 === "string";
 const isShort = (value: any): boolean =>
   value === null || (typeof value === "object" ? (Array.isArray(value) ? value : Object.keys(value)).length === 0 : String(value).length <= SHORT && !String(value).includes("\n"));
 
@@ -92,7 +92,7 @@ export function Value({ value, name, depth = 0 }: { value: any; name?: string; d
     return <code class="rec string" dir="auto">{printable(value) || "(empty text)"}</code>;
   }
   if (value === null || typeof value !== "object") return <code class="rec">{String(value ?? null)}</code>;
-  if (isBlob(value)) return <Blob facts={value.$blob} name={name} depth={depth} />;
+  if (typeof value.$blob?.sha256 === "string") return <Blob facts={value.$blob} name={name} depth={depth} />;
   if (value.$append) return <Appended facts={value.$append} name={name} depth={depth} />;
   return <Entries value={value} name={name} depth={depth} />;
 }
@@ -127,15 +127,15 @@ function Appended({ facts, name, depth }: { facts: { to: number; count: number; 
 // The list that a value extends, as an earlier step recorded it.
 function Before({ step, name, size, depth }: { step: number; name: string; size: number; depth: number }) {
   const { list } = useContext(AroundContext);
-  const [state, setState] = useState<{ items: unknown[] | null } | null>(() => {
-    const answer = list?.(step, name) ?? null;
-    if (!(answer instanceof Promise)) return { items: answer };
-    answer.then((items) => setState({ items }), () => setState({ items: null }));
-    return null;
-  });
-  if (state === null) return <Waiting />;
-  if (!state.items) return <p class="dim">the list that it extends is not at hand</p>;
-  return <Value value={state.items.slice(0, size)} name={name} depth={depth + 1} />;
+  const [items, setItems] = useState<unknown[] | null>();
+  const [problem, setProblem] = useState<Problem | null>(null);
+  useEffect(() => {
+    Promise.resolve(list?.(step, name) ?? null).then(setItems, (error) => setProblem(asProblem(error)));
+  }, []);
+  if (problem) return <Failed problem={problem} />;
+  if (items === undefined) return <Waiting />;
+  if (!items) return <p class="dim">the list that it extends is not at hand</p>;
+  return <Value value={items.slice(0, size)} name={name} depth={depth + 1} />;
 }
 
 function Entries({ value, name, depth }: { value: any; name?: string; depth: number }) {

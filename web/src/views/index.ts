@@ -2,6 +2,7 @@
 // and its line in VIEWS. `web/README.md` has an example.
 
 import type { ComponentType } from "preact";
+import { decoded } from "../app/place";
 import type { Source } from "../app/source";
 import { ASK } from "./ask";
 
@@ -13,6 +14,7 @@ export interface ViewProps {
 export interface View {
   path: string; // below the workspace; ":name" is a part, as in "/runs/:run"
   title: string; // of the window, and in the palette
+  isTrusted?: boolean; // for the operator alone: no role may read it
   nav?: string; // label in the navigation; without one the view is reached by links
   keys?: string; // opens it from anywhere
   load: () => Promise<{ default: ComponentType<ViewProps> }>;
@@ -33,7 +35,7 @@ export function match(path: string): { view: View; params: Record<string, string
     const params: Record<string, string> = {};
     const fits = names.every((name, index) => {
       if (!name.startsWith(":")) return name === parts[index];
-      params[name.slice(1)] = decodeURIComponent(parts[index]);
+      params[name.slice(1)] = decoded(parts[index]);
       return parts[index] !== "";
     });
     if (fits) return { view, params };

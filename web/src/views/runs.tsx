@@ -3,18 +3,12 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { isControl, useCommands } from "../app/keys";
 import { address, go, query, setQuery } from "../app/place";
-import { asProblem, useRead, useStream } from "../app/reads";
-import { live, title } from "../app/shell";
-import type { Problem } from "../app/source";
+import { useRead, useReload, useWrite } from "../app/reads";
+import { useLive, useTitle } from "../app/shell";
 import { VirtualList, type Place } from "../ui/list";
-import { Chip, Empty, Failed, Pill, Rec, Shown, Time } from "../ui/pieces";
+import type { Stated } from "../run/answers";
+import { Chip, Empty, Failed, Pill, Rec, Select, Shown, Time } from "../ui/pieces";
 import { count, duration, plural } from "../ui/text";
-import type { ViewProps } from ".";
-
-interface Stated {
-  at: string | null;
-  clock: string;
-}
 
 // A row as of `hansard runs --json`.
 export interface RunRow {
@@ -23,15 +17,12 @@ export interface RunRow {
   status: string;
   agents: Record<string, string>;
   at_work: string[];
-  gone: string[];
   steps: number | null;
-  open_steps: number | null;
   in_doubt_steps: number | null;
   under_way_steps: number;
   failed_steps: number | null;
   began: Stated | null;
   last: Stated | null;
-  position: number | null;
   forked_from: string | null;
   labels: Record<string, string>;
   error: { type?: string; message?: string } | null;
@@ -106,68 +97,55 @@ function Row({ run, isCurrent, place }: { run: RunRow; isCurrent: boolean; place
 
 function Filters({ workflows, isRole, textRef }: { workflows: string[]; isRole: boolean; textRef: (node: HTMLInputElement | null) => void }) {
   const now = query.value;
+  const typed = useRef<Record<string, string>>({}); // fields that the address has not yet
   const timer = useRef(0);
+  useEffect(() => () => clearTimeout(timer.current), []);
   const [isAll, setAll] = useState(FILTERS.some((name) => name !== "status" && name !== "text" && now[name]));
   const field = (name: string, label: string, props: Record<string, unknown> = {}, kind = "field") => (
     <label class={kind}><span>{label}</span>
       <input value={now[name] ?? ""} autocomplete="off" spellcheck={false} {...props} onInput={(event) => {
-        const { value } = event.currentTarget;
+        typed.current[name] = event.currentTarget.value.trim();
         clearTimeout(timer.current);
-        timer.current = window.setTimeout(() => setQuery({ [name]: value.trim(), cursor: "" }), TYPING_MS);
+        timer.current = window.setTimeout(() => {
+          setQuery(typed.current);
+          typed.current = {};
+        }, TYPING_MS);
       }} />
-    </label>
-  );
-  const choice = (name: string, label: string, options: [string, string][]) => (
-    <label class="field"><span>{label}</span>
-      <select value={now[name] ?? ""} onChange={(event) => setQuery({ [name]: event.currentTarget.value, cursor: "" })}>{options.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</select>
     </label>
   );
   return (
     <form class={isAll ? "filters all" : "filters"} role="search" aria-label="Filter runs" onSubmit={(event) => event.preventDefault()}>
       {field("text", "Text", { ref: textRef, type: "search", placeholder: "Run, workflow, label, error", "aria-keyshortcuts": "/", onKeyDown: (event: KeyboardEvent) => event.key === "Enter" && (event.currentTarget as HTMLElement).blur() }, "field grow")}
-      {choice("status", "Status", [["", "Any"], ...STATUSES.map((status): [string, string] => [status, status])])}
+      <Select label="Status" value={now.status ?? ""} options={[["", "Any"], ...STATUSES.map((status): [string, string] => [status, status])]} set={(status) => setQuery({ status })} />
       <button type="button" class="quiet more-filters" aria-expanded={isAll} onClick={() => setAll(!isAll)}>{isAll ? "Fewer filters" : "More filters"}</button>
       {field("workflow", "Workflow", { list: "workflows" })}
       <datalist id="workflows">{workflows.map((name) => <option key={name} value={name} />)}</datalist>
       {field("agent", "Agent")}
       {field("since", "Begun since (with zone)", { placeholder: "2026-11-21T10:00:00Z" })}
       {field("until", "Until", { placeholder: "2026-11-22T10:00:00Z" })}
-      {!isRole && choice("sort", "Order of all runs", SORTS)}
+      {!isRole && <Select label="Order of all runs" value={now.sort ?? ""} options={SORTS} set={(sort) => setQuery({ sort })} />}
     </form>
   );
 }
 
-export default function Runs({ source }: ViewProps) {
+export default function Runs() {
   const chosen = Object.fromEntries([...FILTERS, "sort"].map((name) => [name, query.value[name]]));
   const read = useRead<RunsAnswer>("/runs", { ...chosen, limit: PAGE });
   const [more, setMore] = useState<{ key: unknown; runs: RunRow[]; next: number | null } | null>(null);
-  const [problem, setProblem] = useState<Problem | null>(null);
+  const { act, busy, problem } = useWrite();
   const [at, setAt] = useState(0);
   const text = useRef<HTMLInputElement | null>(null);
-  const timer = useRef(0);
-  useEffect(() => {
-    title.value = "Runs";
-    return () => {
-      live.value = "";
-      clearTimeout(timer.current);
-    };
-  }, []);
-  useStream("/live", {}, {
-    event: () => {
-      clearTimeout(timer.current);
-      timer.current = window.setTimeout(read.reload, RELOAD_MS);
-    },
-    state: (state) => (live.value = state),
-  });
+  useTitle("Runs");
+  useLive("/live", {}, useReload(read, RELOAD_MS));
   const rest = more?.key === read.data ? more : null;
   const runs = [...(read.data?.runs ?? []), ...(rest?.runs ?? [])];
   const next = rest ? rest.next : (read.data?.next ?? null);
   const readMore = () => {
     const key = read.data;
-    source.get<RunsAnswer>("/runs", { ...chosen, limit: PAGE, cursor: next }).then(
-      ({ data }) => setMore((now) => ({ key, runs: [...(now?.key === key ? now.runs : []), ...data.runs], next: data.next })),
-      (error) => setProblem(asProblem(error)),
-    );
+    void act(async (source) => {
+      const { data } = await source.get<RunsAnswer>("/runs", { ...chosen, limit: PAGE, cursor: next });
+      setMore((now) => ({ key, runs: [...(now?.key === key ? now.runs : []), ...data.runs], next: data.next }));
+    });
   };
   const here = Math.max(0, Math.min(runs.length - 1, at)); // the list may have become shorter
   const move = (step: number) => setAt(Math.max(0, Math.min(runs.length - 1, here + step)));
@@ -184,12 +162,12 @@ export default function Runs({ source }: ViewProps) {
     <div class="view runs-view">
       <div class="view-head"><h1>Runs</h1><span class="dim">{read.data ? `${plural(runs.length, "run")}${next ? ", more below" : ""}${read.position === null ? "" : ` · as of position ${count(read.position)}`}` : ""}</span></div>
       <Filters workflows={workflows} isRole={read.data?.found === null} textRef={(node) => (text.current = node)} />
-      {problem && <Failed problem={problem} again={() => { setProblem(null); readMore(); }} />}
+      {problem && <Failed problem={problem} again={readMore} />}
       <Shown read={read}>
         {() => runs.length ? (
           <div class="panel-box">
             <VirtualList size={runs.length} height={ROW_HEIGHT} current={here} label="Runs" class="runs-list" row={(index, place) => <Row key={runs[index].run} run={runs[index]} isCurrent={index === here} place={place} />} />
-            {next && <button type="button" class="more" onClick={readMore}>Show the next {PAGE}</button>}
+            {next && <button type="button" class="more" disabled={busy} onClick={readMore}>Show the next {PAGE}</button>}
           </div>
         ) : (
           <Empty>{filters.length ? `No run matches ${filters.join(", ")}${leftOut(read.data!) ? `: ${leftOut(read.data!)}` : ""}.` : <>This workspace has no runs. `hansard demo` and `hansard quickstart` record some.</>}</Empty>

@@ -3,7 +3,7 @@
 import { query } from "../../app/place";
 import { useRead } from "../../app/reads";
 import { Pill, Rec, Shown } from "../../ui/pieces";
-import { plural } from "../../ui/text";
+import { grouped, plural } from "../../ui/text";
 import { AsOf, Choice, EventLink, Field, Page, type Lines, ofKind, RunLink, Table } from "./parts";
 
 interface Finding {
@@ -34,11 +34,7 @@ export default function AuditView() {
 function Findings({ lines }: { lines: any[] }) {
   const findings: Finding[] = ofKind(lines, "finding");
   const summary = ofKind(lines, "audited")[0];
-  const groups = new Map<string, Finding[]>();
-  for (const each of findings) {
-    const key = `${each.severity} ${each.topic} ${each.what} ${each.experiment ?? ""}`;
-    groups.set(key, [...(groups.get(key) ?? []), each]);
-  }
+  const groups = grouped(findings, (each) => `${each.severity} ${each.topic} ${each.what} ${each.experiment ?? ""}`);
   const looked: Looked[] = summary?.looked ?? [];
   return (
     <>

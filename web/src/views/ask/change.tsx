@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { address, query, setQuery } from "../../app/place";
-import { useRead, useStream, useWrite } from "../../app/reads";
+import { useRead, useReload, useStream, useWrite } from "../../app/reads";
 import { Empty, Facts, Failed, Pill, Rec, Shown } from "../../ui/pieces";
 import { inLine, plural } from "../../ui/text";
 import type { ViewProps } from "..";
@@ -15,6 +15,8 @@ interface Plan {
 }
 interface Work { run: string; workflow: string; status: string; worker: string; code: number | null; last: string }
 
+const RELOAD_MS = 300; // after an event of the fork: further ones are gathered
+const POLL_MS = 2_000; // a request and its claim are no events of the fork
 const EFFECTS: [string, string][] = [
   ["models", "calls of models run, other effects are withheld"],
   ["shadow", "effects are withheld, calls of models too"],
@@ -38,7 +40,7 @@ export default function ChangeView({ params }: ViewProps) {
             <label class="field grow"><span>Effects in the fork</span><select value={effects ?? (isEdited ? "models" : "shadow")} onChange={(event) => setQuery({ effects: event.currentTarget.value })}>{EFFECTS.map(([name, text]) => <option key={name} value={name}>{`${name}: ${text}`}</option>)}</select></label>
             <button type="submit" class="primary">Show the plan</button>
           </form>
-          {isEdited || at ? <Shown read={read}>{(plan) => <Planned key={`${edit} ${prompt}`} plan={plan} at={at} />}</Shown>
+          {isEdited || at ? <Shown read={read}>{(plan) => <Planned key={`${read.query.edit} ${read.query.prompt}`} plan={plan} at={read.query.at} isOld={read.loading} />}</Shown>
             : <Empty>Name what you want to change. In the view of a run, each step, message and key has a link to this page.</Empty>}
         </>
       )}
@@ -46,14 +48,7 @@ export default function ChangeView({ params }: ViewProps) {
   );
 }
 
-function asText(value: unknown): string {
-  return typeof value === "string" ? value : JSON.stringify(value, null, 2) ?? "null";
-}
-
-// The new value that a text states: of a text on record a text, else JSON.
-function parsed(text: string, before: unknown): unknown {
-  return typeof before === "string" ? text : JSON.parse(text);
-}
+const asText = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value, null, 2) ?? "null");
 
 const NEW: Record<string, string> = { result: "New result of", content: "New value written by", message: "New content of", prompt: "Version of" };
 const NOTES: Record<string, string> = {
@@ -77,7 +72,7 @@ function EditField({ edit, text, set }: { edit: Edit; text: string; set: (text: 
   );
 }
 
-function Planned({ plan, at }: { plan: Plan; at?: string }) {
+function Planned({ plan, at, isOld }: { plan: Plan; at: unknown; isOld: boolean }) {
   const { act, busy, problem } = useWrite();
   const [texts, setTexts] = useState<string[]>(() => plan.edits.map((each) => asText(each.value)));
   const [reason, setReason] = useState("");
@@ -87,10 +82,9 @@ function Planned({ plan, at }: { plan: Plan; at?: string }) {
     const edits: { step: string; result?: unknown; prompt?: string }[] = [];
     for (const [index, { name: step, edit, value }] of plan.edits.entries()) {
       try {
-        edits.push(edit === "prompt" ? { step, prompt: texts[index] } : { step, result: parsed(texts[index], value) });
+        edits.push(edit === "prompt" ? { step, prompt: texts[index] } : { step, result: typeof value === "string" ? texts[index] : JSON.parse(texts[index]) });
       } catch (error) {
-        setMistake(`The new value of ${step} is not JSON: ${error}`);
-        return;
+        return setMistake(`The new value of ${step} is not JSON: ${error}`);
       }
     }
     setMistake("");
@@ -106,7 +100,7 @@ function Planned({ plan, at }: { plan: Plan; at?: string }) {
       <div class="act">
         <label class="field wide"><span>Reason</span><input type="text" value={reason} onInput={(event) => setReason(event.currentTarget.value)} placeholder="For the record" /></label>
         <label class="tick"><input type="checkbox" checked={hasWorker} onChange={(event) => setWorker(event.currentTarget.checked)} /> Have a worker run it</label>
-        <button type="button" class="primary" disabled={busy} onClick={make}>Make the fork</button>
+        <button type="button" class="primary" disabled={busy || isOld} onClick={make}>Make the fork</button>
       </div>
       {mistake && <p class="bad-text" role="alert">{mistake}</p>}
       {problem && <Failed problem={problem} />}
@@ -127,11 +121,13 @@ function Planned({ plan, at }: { plan: Plan; at?: string }) {
 
 function Made({ parent, fork }: { parent: string; fork: string }) {
   const read = useRead<Work[]>("/record/queue/list", { run: fork });
-  useStream(`${runPath(fork)}/live`, {}, { event: () => read.reload(), state: () => undefined });
+  const reload = useReload(read, RELOAD_MS);
+  useStream(`${runPath(fork)}/live`, {}, { event: reload, state: () => undefined });
   useEffect(() => {
-    const timer = setInterval(() => read.reload(), 2_000);
+    const timer = setInterval(reload, POLL_MS);
     return () => clearInterval(timer);
   }, [fork]);
+  if (read.problem) return <Failed problem={read.problem} again={read.reload} />;
   const work = read.data?.[0];
   const isFailed = work?.status === "ended" && work.code !== 0;
   return (

@@ -12,8 +12,8 @@ const millis = (value: unknown): number => (typeof value === "string" && /^\d{4}
 
 export function Chart({ columns, rows, x, ys }: { columns: string[]; rows: unknown[][]; x: number; ys: number[] }) {
   const values = rows.map((row) => row[x]).filter((value) => value !== null);
-  if (values.length && values.every(isNumber)) return <Lines columns={columns} rows={rows} x={x} ys={ys} time={false} />;
-  if (values.length && values.every((value) => !Number.isNaN(millis(value)))) return <Lines columns={columns} rows={rows} x={x} ys={ys} time />;
+  const isTime = values.every((value) => !Number.isNaN(millis(value)));
+  if (values.length && (isTime || values.every(isNumber))) return <Lines columns={columns} rows={rows} x={x} ys={ys} time={isTime} />;
   return <Bars columns={columns} rows={rows} x={x} y={ys[0]} />;
 }
 

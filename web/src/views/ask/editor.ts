@@ -5,7 +5,7 @@
 import { autocompletion, completionKeymap, type Completion, type CompletionContext, type CompletionResult } from "@codemirror/autocomplete";
 import { history, redo, undo } from "@codemirror/commands";
 import { EditorState } from "@codemirror/state";
-import { Decoration, EditorView, keymap, lineNumbers, MatchDecorator, placeholder, ViewPlugin, type DecorationSet, type ViewUpdate } from "@codemirror/view";
+import { Decoration, EditorView, keymap, lineNumbers, MatchDecorator, placeholder, ViewPlugin, type DecorationSet, type PluginValue } from "@codemirror/view";
 
 export interface ColumnFacts { table: string; column: string; type: string; comment: string | null }
 
@@ -18,11 +18,9 @@ const WORDS = new Set(KEYWORDS.split(" "));
 const TOKEN = /--[^\n]*|'(?:[^']|'')*'?|"(?:[^"]|"")*"?|\b\d+(?:\.\d+)?(?:e[+-]?\d+)?\b|\b[a-z_]\w*\b/gi;
 
 function kindOf(token: string): string | null {
-  if (token.startsWith("--")) return "comment";
-  if (token.startsWith("'")) return "string";
-  if (token.startsWith('"')) return null;
   if (/^\d/.test(token)) return "number";
-  return WORDS.has(token.toLowerCase()) ? "keyword" : null;
+  const sign = { "-": "comment", "'": "string" }[token[0]];
+  return sign ?? (WORDS.has(token.toLowerCase()) ? "keyword" : null);
 }
 
 const matcher = new MatchDecorator({
@@ -33,16 +31,13 @@ const matcher = new MatchDecorator({
   },
 });
 
-const colored = ViewPlugin.fromClass(
-  class {
-    decorations: DecorationSet;
-    constructor(view: EditorView) {
-      this.decorations = matcher.createDeco(view);
-    }
-    update(update: ViewUpdate) {
-      this.decorations = matcher.updateDeco(update, this.decorations);
-    }
-  },
+const colored = ViewPlugin.define(
+  (view) => ({
+    decorations: matcher.createDeco(view),
+    update(update) {
+      this.decorations = matcher.updateDeco(update, this.decorations!);
+    },
+  }) as PluginValue & { decorations: DecorationSet },
   { decorations: (plugin) => plugin.decorations },
 );
 
@@ -85,16 +80,11 @@ function completions(tables: Map<string, ColumnFacts[]>, context: CompletionCont
   return { from: at.from, options: [...named.flatMap((name) => columnsOf(name, 20)), ...BASIC, ...names], validFor: /^\w*$/ };
 }
 
-export interface Editor {
-  text: () => string;
-  set: (text: string) => void;
-  complete: (columns: ColumnFacts[]) => void;
-  close: () => void;
-}
+export type Editor = ReturnType<typeof editor>;
 
-export function editor(host: HTMLElement, text: string, run: () => void): Editor {
+export function editor(host: HTMLElement, text: string, run: () => void) {
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
-  const tables = new Map<string, ColumnFacts[]>();
+  let tables = new Map<string, ColumnFacts[]>();
   const view = new EditorView({
     parent: root,
     root,
@@ -116,11 +106,8 @@ export function editor(host: HTMLElement, text: string, run: () => void): Editor
   });
   return {
     text: () => view.state.doc.toString(),
-    set: (next) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: next } }),
-    complete: (columns) => {
-      tables.clear();
-      for (const each of columns) tables.set(each.table, [...(tables.get(each.table) ?? []), each]);
-    },
+    set: (next: string) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: next } }),
+    complete: (known: Map<string, ColumnFacts[]>) => void (tables = known),
     close: () => view.destroy(),
   };
 }

@@ -6,6 +6,7 @@ import { useRead } from "../../app/reads";
 import { Facts, Pill, Rec, Shown, Time } from "../../ui/pieces";
 import { plural } from "../../ui/text";
 import type { ViewProps } from "..";
+import { Chart } from "./chart";
 import { AsOf, Choice, Field, Page, type Lines, ofKind, Report, Table, Value } from "./parts";
 
 const path = (name: string): string => `/experiments/${encodeURIComponent(name)}`;
@@ -75,11 +76,9 @@ function Plan({ plan, arms, metrics }: { plan: any; arms: any[]; metrics: any[] 
 function Compared({ data }: { data: Lines }) {
   const rows = useMemo(() => ofKind(data.lines, "comparison").filter((row) => row.default && row.low !== null && row.slice === ""), [data]);
   const curves = useMemo(() => ofKind(data.lines, "curve").filter((row) => row.slice === ""), [data]);
-  const plot = (kind: string, metric: string) => {
-    if (kind === "intervals") return <Intervals rows={rows.filter((row) => row.metric === metric)} metric={metric} />;
-    if (kind === "curves") return <Curves rows={curves.filter((row) => row.metric === metric)} metric={metric} />;
-    return null;
-  };
+  const plot = (kind: string, metric: string) =>
+    kind === "intervals" ? <Intervals rows={rows.filter((row) => row.metric === metric)} metric={metric} />
+      : kind === "curves" && <Curves rows={curves.filter((row) => row.metric === metric)} metric={metric} />;
   return (
     <>
       {rows.filter((row) => row.part === "judged").map((row) => (
@@ -121,23 +120,13 @@ function Intervals({ rows, metric }: { rows: any[]; metric: string }) {
   );
 }
 
+// For each arm, the share of tasks of which any of k trials passes, and of which all do.
 function Curves({ rows, metric }: { rows: any[]; metric: string }) {
   const arms = [...new Set(rows.map((row) => row.arm as string))];
-  const most = Math.max(...rows.map((row) => row.k));
-  if (!rows.length || most < 2) return null;
-  const x = (k: number) => 30 + (540 * (k - 1)) / (most - 1);
-  const y = (value: number) => 150 - 140 * value;
-  return (
-    <figure class="plot">
-      <svg viewBox="0 0 600 180" role="img" aria-label={`pass@k and pass^k of ${arms.join(", ")} by ${metric}; the table has the numbers`}>
-        {[0, 0.5, 1].map((at) => <g key={at}><line class="zero" x1="30" x2="570" y1={y(at)} y2={y(at)} /><text x="24" y={y(at) + 4} text-anchor="end">{at}</text></g>)}
-        {arms.map((arm, index) => {
-          const own = rows.filter((row) => row.arm === arm).sort((one, two) => one.k - two.k);
-          const points = (name: string) => own.map((row) => `${x(row.k)},${y(row[name])}`).join(" ");
-          return <g key={arm} class={`agent-${index % 8}`}><polyline class="curve" points={points("pass_at_k")} /><polyline class="curve dashed" points={points("pass_hat_k")} /><text class="curve-name" x="575" y={y(own.at(-1)!.pass_at_k) + 4} text-anchor="end">{arm}</text></g>;
-        })}
-        <text x="300" y="174" text-anchor="middle">k trials: any passes (line), all pass (dashed)</text>
-      </svg>
-    </figure>
-  );
+  const trials = [...new Set(rows.map((row) => row.k as number))];
+  if (trials.length < 2) return null;
+  const of = (arm: string, k: number) => rows.find((row) => row.arm === arm && row.k === k);
+  const table = trials.map((k) => [k, ...arms.flatMap((arm) => [of(arm, k)?.pass_at_k ?? null, of(arm, k)?.pass_hat_k ?? null])]);
+  const columns = [`k trials, by ${metric}`, ...arms.flatMap((arm) => [`${arm}: any passes`, `${arm}: all pass`])];
+  return <Chart columns={columns} rows={table} x={0} ys={columns.slice(1).map((_, index) => index + 1)} />;
 }

@@ -2,8 +2,8 @@
 
 import { useState } from "preact/hooks";
 import { query, setQuery } from "../../app/place";
-import { useRead, useStream, useWrite } from "../../app/reads";
-import { Failed, Pill, Rec, Shown, Time } from "../../ui/pieces";
+import { useRead, useReload, useStream, useWrite } from "../../app/reads";
+import { Empty, Failed, Pill, Rec, Shown, Time } from "../../ui/pieces";
 import { plural } from "../../ui/text";
 import { AsOf, Page, RunLink, Unified, Value } from "./parts";
 
@@ -14,24 +14,26 @@ interface Approval {
 interface Doubt {
   run: string; workflow: string; agent: string; step: string; tool: string; effects: string; status: string; arguments: any; error: { type?: string; message?: string } | null;
 }
+const RELOAD_MS = 300; // after a change of a run: further ones are gathered
+
 interface Inbox { approvals: Approval[]; doubts: Doubt[] }
 
 export default function InboxView() {
   const answered = query.value.answered === "true";
   const read = useRead<Inbox>("/inbox", { every: answered });
-  useStream("/live", {}, { event: () => read.reload(), state: () => undefined });
+  useStream("/live", {}, { event: useReload(read, RELOAD_MS), state: () => undefined });
   return (
     <Page title="Inbox" heading="Inbox" note="Calls that wait for a person. A grant lets one call run, once. Each answer is on record with its author and reason." fields={<label class="tick"><input type="checkbox" checked={answered} onChange={(event) => setQuery({ answered: event.currentTarget.checked ? "true" : "" })} /> Also answered and expired approvals</label>}>
       <Shown read={read}>{(data) => (
         <>
           <section aria-labelledby="approvals">
             <h2 id="approvals">{plural(data.approvals.length, "approval")}</h2>
-            {!data.approvals.length && <p class="note empty">No call waits for approval.{answered ? "" : " Answered ones are listed with the switch above."}</p>}
+            {!data.approvals.length && <Empty>No call waits for approval.{answered ? "" : " Answered ones are listed with the switch above."}</Empty>}
             {data.approvals.map((each) => <ApprovalCard key={each.approval} it={each} done={read.reload} />)}
           </section>
           <section aria-labelledby="doubts">
             <h2 id="doubts">{plural(data.doubts.length, "call")} in doubt</h2>
-            {!data.doubts.length && <p class="note empty">Of every call in the record it is known whether its effect happened.</p>}
+            {!data.doubts.length && <Empty>Of every call in the record it is known whether its effect happened.</Empty>}
             {data.doubts.map((each) => <DoubtCard key={`${each.run} ${each.step}`} it={each} done={read.reload} />)}
           </section>
           <AsOf position={read.position} />
@@ -69,26 +71,26 @@ function ApprovalCard({ it, done }: { it: Approval; done: () => void }) {
   );
 }
 
+// JSON, or else the text itself.
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
 function DoubtCard({ it, done }: { it: Doubt; done: () => void }) {
   const [reason, setReason] = useState("");
   const [result, setResult] = useState("");
   const [mistake, setMistake] = useState("");
   const { act, busy, problem } = useWrite();
   const settle = (verdict: "happened" | "did_not_happen") => {
-    let value: unknown = null;
-    if (verdict === "happened" && result.trim()) {
-      try {
-        value = JSON.parse(result);
-      } catch {
-        value = result;
-      }
-    }
-    if (verdict === "happened" && !result.trim()) {
-      setMistake("State the result first: null, if the call returns nothing.");
-      return;
-    }
-    setMistake("");
-    void act((source) => source.post("/record/settle", { run: it.run, step: it.step, verdict, reason, ...(verdict === "happened" ? { result: value } : {}) }).then(done));
+    const isMissing = verdict === "happened" && !result.trim();
+    setMistake(isMissing ? "State the result first: null, if the call returns nothing." : "");
+    if (isMissing) return;
+    const outcome = verdict === "happened" ? { result: parsed(result) } : {};
+    void act((source) => source.post("/record/settle", { run: it.run, step: it.step, verdict, reason, ...outcome }).then(done));
   };
   return (
     <article class="card" aria-label={`${it.tool} of ${it.agent}`}>

@@ -4,15 +4,15 @@ import type { View } from "..";
 
 export const ASK: View[] = [
   { path: "/inbox", title: "Inbox", nav: "Inbox", keys: "g i", load: () => import("./inbox") },
-  { path: "/search", title: "Search", nav: "Search", keys: "g /", load: () => import("./search") },
+  { path: "/search", isTrusted: true, title: "Search", nav: "Search", keys: "g /", load: () => import("./search") },
   { path: "/audit", title: "Audit", nav: "Audit", keys: "g a", load: () => import("./audit") },
   { path: "/experiments", title: "Experiments", nav: "Experiments", keys: "g e", load: () => import("./experiments") },
   { path: "/experiments/:name", title: "Experiment", load: () => import("./experiments").then((part) => ({ default: part.ExperimentView })) },
   { path: "/prompts", title: "Prompts", nav: "Prompts", keys: "g p", load: () => import("./prompts") },
   { path: "/prompts/:name", title: "Prompt", load: () => import("./prompts").then((part) => ({ default: part.PromptView })) },
-  { path: "/memory", title: "Memory", nav: "Memory", keys: "g m", load: () => import("./memory") },
+  { path: "/memory", isTrusted: true, title: "Memory", nav: "Memory", keys: "g m", load: () => import("./memory") },
   { path: "/sql", title: "SQL", nav: "SQL", keys: "g s", load: () => import("./sql") },
-  { path: "/diff", title: "Compare two runs", nav: "Diff", keys: "g d", load: () => import("./diff").then((part) => ({ default: part.PickRuns })) },
+  { path: "/diff", isTrusted: true, title: "Compare two runs", nav: "Diff", keys: "g d", load: () => import("./diff").then((part) => ({ default: part.PickRuns })) },
   { path: "/runs/:run/diff/:other", title: "Two runs", load: () => import("./diff") },
   { path: "/why", title: "Why", nav: "Why", keys: "g w", load: () => import("./why") },
   { path: "/why/:of", title: "Why", load: () => import("./why") },

@@ -2,9 +2,9 @@
 
 import { address, query, setQuery } from "../../app/place";
 import { useRead } from "../../app/reads";
-import { Chip, Rec, Shown, Tabs, Time } from "../../ui/pieces";
+import { Chip, Rec, Select, Shown, Tabs, Time } from "../../ui/pieces";
 import { count, plural } from "../../ui/text";
-import { AsOf, EventLink, Field, Page, type Lines, Table, Unified } from "./parts";
+import { AsOf, Field, Page, type Lines, RunLink, Table, Unified } from "./parts";
 
 export default function MemoryView() {
   const { space, path, at } = query.value;
@@ -69,7 +69,7 @@ function File({ space, path, at }: { space: string; path: string; at?: string })
 }
 
 function Sources({ sources }: { sources: any[] }) {
-  return <>{(sources ?? []).slice(0, 3).map((each, index) => (each.run ? <EventLink key={index} run={each.run} at={each.event ?? ""}>{each.run}</EventLink> : <Rec key={index} text={each.kind ?? String(each)} />))}{sources?.length > 3 && ` and ${sources.length - 3} more`}</>;
+  return <>{(sources ?? []).slice(0, 3).map((each, index) => (each.run ? <RunLink key={index} run={each.run} at={each.event} /> : <Rec key={index} text={each.kind ?? String(each)} />))}{sources?.length > 3 && ` and ${sources.length - 3} more`}</>;
 }
 
 function Blame({ space, path }: { space: string; path: string }) {
@@ -88,14 +88,12 @@ function Difference({ space, path, versions }: { space: string; path: string; ve
   const after = query.value.to ?? own.at(-1) ?? "";
   const before = query.value.from ?? own.at(-2) ?? String(Math.max(0, Number(own[0] ?? 1) - 1));
   const read = useRead<{ diff: string }>("/memory/diff", { space, path, before: `@${before}`, after: `@${after}` });
-  const pick = (name: string, label: string, value: string) => (
-    <label class="field inline"><span>{label}</span>
-      <select value={value} onChange={(event) => setQuery({ [name]: event.currentTarget.value })}>{[...new Set([value, ...own])].map((each) => <option key={each} value={each}>{`version ${each}`}</option>)}</select>
-    </label>
+  const pick = (name: "from" | "to", value: string) => (
+    <Select class="field inline" label={name} value={value} options={[...new Set([value, ...own])].map((each) => [each, `version ${each}`])} set={(version) => setQuery({ [name]: version })} />
   );
   return (
     <>
-      <div class="filters">{pick("from", "from", before)}{pick("to", "to", after)}</div>
+      <div class="filters">{pick("from", before)}{pick("to", after)}</div>
       <Shown read={read}>{(data) => <Unified text={data.diff} />}</Shown>
     </>
   );

@@ -2,10 +2,10 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { address, go, query, setQuery } from "../../app/place";
-import { title } from "../../app/shell";
-import { differences, inLine, preview, printable } from "../../ui/text";
-import { Empty, Rec } from "../../ui/pieces";
+import { address, query, setQuery } from "../../app/place";
+import { useTitle } from "../../app/shell";
+import { count, differences, inLine, preview, printable } from "../../ui/text";
+import { Empty, Rec, Select } from "../../ui/pieces";
 
 // The lines that the command prints with --json, and a report's blocks.
 export interface Lines {
@@ -20,13 +20,6 @@ export type Block =
   | { block: "plot"; kind: string; metric: string };
 
 export const ofKind = (lines: any[], kind: string): any[] => lines.filter((line) => line.kind === kind);
-
-export function useTitle(text: string): void {
-  useEffect(() => {
-    title.value = text;
-    return () => void (title.value = "");
-  }, [text]);
-}
 
 // ------------------------------------------------------------ links
 
@@ -80,7 +73,7 @@ export interface Column<T> {
 }
 
 export function Table<T>({ columns, rows, label, empty, rowKey }: { columns: Column<T>[]; rows: T[]; label: string; empty?: string; rowKey?: (row: T, index: number) => string | number }) {
-  if (!rows.length) return <Empty>{empty ?? "There is nothing to list."}</Empty>;
+  if (!rows.length) return <Empty>{empty ?? `Nothing to list: ${label}.`}</Empty>;
   return (
     <div class="scroll" role="group" aria-label={label} tabIndex={0}>
       <table class="grid">
@@ -103,30 +96,23 @@ export function Report({ blocks, plot, run }: { blocks: Block[]; plot?: (kind: s
 const ADDRESS = /^\d+\.\d+$/; // a score may have the same form: only the column "at" has addresses
 
 function ReportBlock({ block, plot, run }: { block: Block; plot?: (kind: string, metric: string) => ComponentChildren; run?: string | null }) {
-  switch (block.block) {
-    case "heading":
-      return <h2>{inLine(block.text)}</h2>;
-    case "paragraph":
-      return <p class={`${block.brief ? "brief" : ""} ${block.verdict ? `verdict ${block.verdict.replaceAll(" ", "-")}` : ""}`.trim()}>{inLine(block.text)}</p>;
-    case "plot":
-      return <>{plot?.(block.kind, block.metric)}</>;
-    case "table": {
-      const columns = block.columns.map((name, at) => ({
-        name: name.replace(/^>/, "").replace(/^-$/, ""),
-        right: name.startsWith(">"),
-        cell: (row: string[]) => (run && name.replace(/^>/, "") === "at" && ADDRESS.test(row[at]) ? <EventLink run={run} at={row[at]} /> : name.startsWith("run of") && row[at] ? <RunLink run={row[at]} /> : <Rec text={row[at]} />),
-      }));
-      const left = block.left_out && <p class="note">{inLine(block.left_out)}</p>;
-      return (
-        <section>
-          {block.title && <h3>{inLine(block.title)}</h3>}
-          {block.left_out_before && left}
-          <Table columns={columns} rows={block.rows} label={block.title || "table"} />
-          {!block.left_out_before && left}
-        </section>
-      );
-    }
-  }
+  if (block.block === "heading") return <h2>{inLine(block.text)}</h2>;
+  if (block.block === "plot") return <>{plot?.(block.kind, block.metric)}</>;
+  if (block.block === "paragraph") return <p class={`${block.brief ? "brief" : ""} ${block.verdict ? `verdict ${block.verdict.replaceAll(" ", "-")}` : ""}`.trim()}>{inLine(block.text)}</p>;
+  const columns = block.columns.map((name, at) => ({
+    name: name.replace(/^>/, "").replace(/^-$/, ""),
+    right: name.startsWith(">"),
+    cell: (row: string[]) => (run && name.replace(/^>/, "") === "at" && ADDRESS.test(row[at]) ? <EventLink run={run} at={row[at]} /> : name.startsWith("run of") && row[at] ? <RunLink run={row[at]} /> : <Rec text={row[at]} />),
+  }));
+  const left = block.left_out && <p class="note">{inLine(block.left_out)}</p>;
+  return (
+    <section>
+      {block.title && <h3>{inLine(block.title)}</h3>}
+      {block.left_out_before && left}
+      <Table columns={columns} rows={block.rows} label={block.title || "table"} />
+      {!block.left_out_before && left}
+    </section>
+  );
 }
 
 // ------------------------------------------------------------ differences of texts
@@ -147,29 +133,20 @@ export function Unified({ text, label = "difference" }: { text: string; label?: 
   );
 }
 
-// Where two values differ, as paths with both sides; at most `most`, the rest is counted.
-export interface FieldChange {
-  path: string;
-  a: unknown;
-  b: unknown;
-}
-export function changes(a: unknown, b: unknown, most = 50): { list: FieldChange[]; more: number } {
-  const all = differences(a, b);
+// Where two values differ, as paths with both sides; the rest is counted.
+const DIFFERENCES_MAX = 50;
+export function Changes({ a, b }: { a: unknown; b: unknown }) {
+  const all = useMemo(() => differences(a, b), [a, b]);
   const text = (path: (string | number)[]) => path.reduce<string>((to, key) => (typeof key === "number" ? `${to}[${key}]` : to ? `${to}.${key}` : key), "") || "value";
-  return { list: all.slice(0, most).map(({ path, before, after }) => ({ path: text(path), a: before, b: after })), more: Math.max(0, all.length - most) };
-}
-
-export function Changes({ a, b, names = ["a", "b"] }: { a: unknown; b: unknown; names?: [string, string] }) {
-  const made = useMemo(() => changes(a, b), [a, b]);
-  const columns: Column<FieldChange>[] = [
-    { name: "field", cell: (each) => <Rec text={each.path} class="mono" /> },
-    { name: names[0], cell: (each) => (each.a === undefined ? <span class="dim">missing</span> : <Value value={each.a} />) },
-    { name: names[1], cell: (each) => (each.b === undefined ? <span class="dim">missing</span> : <Value value={each.b} />) },
-  ];
+  const side = (value: unknown) => (value === undefined ? <span class="dim">missing</span> : <Value value={value} />);
   return (
     <>
-      <Table columns={columns} rows={made.list} label="differing fields" empty="The values are equal." />
-      {made.more > 0 && <p class="note">{`${made.more.toLocaleString("en-US")} more fields differ.`}</p>}
+      <Table label="differing fields" rows={all.slice(0, DIFFERENCES_MAX)} empty="The values are equal." columns={[
+        { name: "field", cell: (each) => <Rec text={text(each.path)} class="mono" /> },
+        { name: "a", cell: (each) => side(each.before) },
+        { name: "b", cell: (each) => side(each.after) },
+      ]} />
+      {all.length > DIFFERENCES_MAX && <p class="note">{`${count(all.length - DIFFERENCES_MAX)} more fields differ.`}</p>}
     </>
   );
 }
@@ -191,17 +168,8 @@ export function Field({ name, label, placeholder, list, wide, type = "text" }: {
 }
 
 export function Choice({ name, label, options }: { name: string; label: string; options: [string, string][] }) {
-  return (
-    <label class="field">
-      <span>{label}</span>
-      <select value={query.value[name] ?? ""} onChange={(event) => setQuery({ [name]: event.currentTarget.value })}>
-        {options.map(([value, text]) => <option key={value} value={value}>{text}</option>)}
-      </select>
-    </label>
-  );
+  return <Select label={label} value={query.value[name] ?? ""} options={options} set={(value) => setQuery({ [name]: value })} />;
 }
-
-export const open = (to: string, given = {}): void => go(to, given);
 
 // A view: the title of its window, its heading with a note and fields, and its content.
 export function Page({ title: name, heading, note, fields, wide, children }: { title: string; heading: ComponentChildren; note?: ComponentChildren; fields?: ComponentChildren; wide?: boolean; children: ComponentChildren }) {

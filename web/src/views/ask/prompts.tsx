@@ -2,7 +2,7 @@
 
 import { address, query, setQuery } from "../../app/place";
 import { useRead } from "../../app/reads";
-import { Chip, Facts, Rec, Shown, Time } from "../../ui/pieces";
+import { Chip, Facts, Rec, Select, Shown, Time } from "../../ui/pieces";
 import { plural } from "../../ui/text";
 import type { ViewProps } from "..";
 import { AsOf, Page, RunLink, Table, Unified, Value } from "./parts";
@@ -56,7 +56,7 @@ function Versions({ name, versions, moves, position }: { name: string; versions:
         { name: "by", cell: (row) => <Rec text={row.by} /> },
         { name: "added", cell: (row) => <Time iso={row.timestamp} /> },
       ]} />
-      <Version name={name} version={chosen} before={before} versions={versions} />
+      <Version name={name} version={chosen} before={before === "-" ? "" : before} versions={versions} />
       <h2>{plural(moves.length, "move")} of aliases</h2>
       <Table label="moves of aliases" rows={[...moves].reverse()} empty="No alias names a version yet." columns={[
         { name: "alias", cell: (row) => <Rec text={row.alias} /> },
@@ -73,16 +73,12 @@ function Versions({ name, versions, moves, position }: { name: string; versions:
 function Version({ name, version, before, versions }: { name: string; version: number; before: string; versions: any[] }) {
   const shown = useRead<any>(`${path(name)}/${version}`);
   const diff = useRead<any>(before ? `${path(name)}/${encodeURIComponent(before)}/diff/${version}` : null);
+  const others = versions.filter((each) => each.version !== version).map((each): [string, string] => [String(each.version), `version ${each.version}`]);
   return (
     <section class="card" aria-label={`version ${version}`}>
       <header>
         <strong>Version {version}</strong>
-        <label class="field inline"><span>beside</span>
-          <select value={before} onChange={(event) => setQuery({ before: event.currentTarget.value || "-" })}>
-            <option value="">no other</option>
-            {versions.filter((each) => each.version !== version).map((each) => <option key={each.version} value={each.version}>{`version ${each.version}`}</option>)}
-          </select>
-        </label>
+        <Select class="field inline" label="beside" value={before} options={[["", "no other"], ...others]} set={(other) => setQuery({ before: other || "-" })} />
       </header>
       <Shown read={shown}>{(data) => (
         <>
@@ -93,7 +89,7 @@ function Version({ name, version, before, versions }: { name: string; version: n
           <pre class="whole" tabIndex={0} aria-label="the text">{data.prompt.text ?? "Its source does not state the text."}</pre>
         </>
       )}</Shown>
-      {before && before !== "-" && <><h2>From version {before} to {version}</h2><Shown read={diff}>{(data) => <Unified text={data.diff.join("\n")} />}</Shown></>}
+      {before && <><h2>From version {before} to {version}</h2><Shown read={diff}>{(data) => <Unified text={data.diff.join("\n")} />}</Shown></>}
     </section>
   );
 }

@@ -2,7 +2,7 @@
 
 import { address, go, query } from "../../app/place";
 import { useRead } from "../../app/reads";
-import { Chip, Empty, Rec, Shown, Time } from "../../ui/pieces";
+import { Chip, Empty, Failed, Rec, Select, Shown, Time } from "../../ui/pieces";
 import { VirtualList } from "../../ui/list";
 import { plural, preview } from "../../ui/text";
 import type { ViewProps } from "..";
@@ -15,18 +15,15 @@ export default function RoleView({ params }: ViewProps) {
   const { at } = query.value;
   const roles = useRead<string[]>("/record/roles/viewable");
   const read = useRead<any>(role ? "/record/roles/view" : null, { run, role, at });
+  const names = [...new Set([...(role ? [] : [""]), ...(roles.data ?? []), ...(role ? [role] : [])])];
   return (
     <Page title={role ? `${run} as ${role}` : `${run} as a role`} heading={role ? <>As role <Rec text={role} /> sees it</> : "As a role sees it"} note={<>Run <RunLink run={run} at={at} />. Each look is a served view: it is put on record, with you as the reader.</>} fields={
       <>
-        <label class="field"><span>Role</span>
-          <select value={role ?? ""} onChange={(event) => go(`${runPath(run)}/as/${encodeURIComponent(event.currentTarget.value)}`, { at })}>
-            {!role && <option value="">choose one</option>}
-            {[...new Set([...(roles.data ?? []), ...(role ? [role] : [])])].map((each) => <option key={each}>{each}</option>)}
-          </select>
-        </label>
+        <Select label="Role" value={role ?? ""} options={names.map((each) => [each, each || "choose one"])} set={(name) => go(`${runPath(run)}/as/${encodeURIComponent(name)}`, { at })} />
         <Field name="at" label="At" placeholder="now" />
       </>
     }>
+      {roles.problem && <Failed problem={roles.problem} again={roles.reload} />}
       {roles.data && !roles.data.length && <Empty>No role has rules, so there is no view to show: <code>hansard roles apply FILE</code> sets some.</Empty>}
       {role && roles.data && !roles.data.includes(role) && <p class="note">No rules of this role are on record, or you may not see them.</p>}
       {role && roles.data?.length !== 0 && <Shown read={read}>{(view) => <View view={view} />}</Shown>}

@@ -1,12 +1,13 @@
 // SQL over the tables: an editor with completion from the schema, saved queries, a table and a chart.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { query, setQuery } from "../../app/place";
-import { asProblem, useSource } from "../../app/reads";
+import { asProblem, useRead, useSource } from "../../app/reads";
 import { Problem, type Source } from "../../app/source";
-import { Empty, Failed, Rec, Waiting } from "../../ui/pieces";
+import { store, stored } from "../../app/theme";
+import { Empty, Failed, Rec, Select, Waiting } from "../../ui/pieces";
 import { VirtualList } from "../../ui/list";
-import { plural, preview, printable } from "../../ui/text";
+import { grouped, plural, preview, printable } from "../../ui/text";
 import { Chart, isNumber } from "./chart";
 import { editor, type ColumnFacts, type Editor } from "./editor";
 import { AsOf, Page, Table } from "./parts";
@@ -29,21 +30,17 @@ async function ask(source: Source, text: string, signal?: AbortSignal): Promise<
   return { columns: data.columns, rows: data.rows, position: data.position ?? position, cut: data.cut ?? null };
 }
 
-function saved(): Record<string, string> {
-  try {
-    return JSON.parse(localStorage.getItem(KEPT) ?? "{}");
-  } catch {
-    return {};
-  }
-}
-
 export default function SqlView() {
   const source = useSource();
   const host = useRef<HTMLDivElement>(null);
   const made = useRef<Editor | null>(null);
   const under = useRef<AbortController | null>(null);
   const [state, setState] = useState<{ answer: Answer | null; problem: Problem | null; busy: boolean; ms: number }>({ answer: null, problem: null, busy: false, ms: 0 });
-  const [columns, setColumns] = useState<ColumnFacts[]>([]);
+  const schema = useRead<{ rows: unknown[][] }>("/sql", { statement: SCHEMA });
+  const tables = useMemo(() => {
+    const facts = (schema.data?.rows ?? []).map(([table, column, type, comment]) => ({ table, column, type, comment }) as ColumnFacts);
+    return grouped(facts, (each) => each.table);
+  }, [schema.data]);
 
   const run = async () => {
     const text = made.current?.text() ?? "";
@@ -68,19 +65,12 @@ export default function SqlView() {
     const text = query.value.q ?? "";
     made.current = editor(host.current!, text, () => void newest.current());
     if (text) void newest.current();
-    ask(source, SCHEMA).then(
-      ({ rows }) => {
-        const facts = rows.map(([table, column, type, comment]) => ({ table, column, type, comment }) as ColumnFacts);
-        setColumns(facts);
-        made.current?.complete(facts);
-      },
-      () => undefined, // without the schema only keywords are completed
-    );
     return () => {
       under.current?.abort();
       made.current?.close();
     };
   }, [source]);
+  useEffect(() => made.current?.complete(tables), [tables]);
 
   const choose = (text: string) => {
     made.current?.set(text);
@@ -98,7 +88,7 @@ export default function SqlView() {
             <Queries text={() => made.current?.text() ?? ""} choose={choose} />
           </div>
         </div>
-        <Schema columns={columns} choose={(table) => choose(`FROM ${table}`)} />
+        {schema.problem ? <Failed problem={schema.problem} again={schema.reload} /> : <Schema tables={tables} choose={(table) => choose(`FROM ${table}`)} />}
       </div>
       {state.busy && !state.answer && <Waiting what="Running" />}
       {state.problem && <Failed problem={isByLines ? new Problem(state.problem.status, state.problem.title, "", state.problem.remedy) : state.problem} />}
@@ -110,15 +100,11 @@ export default function SqlView() {
 
 // Queries of this browser, by name, and examples.
 function Queries({ text, choose }: { text: () => string; choose: (text: string) => void }) {
-  const [kept, setKept] = useState(saved);
+  const [kept, setKept] = useState<Record<string, string>>(() => JSON.parse(stored(KEPT) ?? "{}"));
   const [name, setName] = useState("");
   const write = (next: Record<string, string>) => {
     setKept(next);
-    try {
-      localStorage.setItem(KEPT, JSON.stringify(next));
-    } catch {
-      // storage is refused: they hold until the page is left
-    }
+    store(KEPT, JSON.stringify(next));
   };
   return (
     <>
@@ -136,10 +122,8 @@ function Queries({ text, choose }: { text: () => string; choose: (text: string) 
   );
 }
 
-function Schema({ columns, choose }: { columns: ColumnFacts[]; choose: (table: string) => void }) {
+function Schema({ tables, choose }: { tables: Map<string, ColumnFacts[]>; choose: (table: string) => void }) {
   const [part, setPart] = useState("");
-  const tables = new Map<string, ColumnFacts[]>();
-  for (const each of columns) tables.set(each.table, [...(tables.get(each.table) ?? []), each]);
   const names = [...tables.keys()].filter((name) => name.includes(part.toLowerCase()));
   return (
     <details class="schema card" open={matchMedia("(min-width: 900px)").matches}>
@@ -165,6 +149,7 @@ function Result({ answer, ms }: { answer: Answer; ms: number }) {
   const source = useSource();
   const { columns: names, rows } = answer;
   const numeric = names.map((_, at) => rows.some((row) => isNumber(row[at])) && rows.every((row) => row[at] === null || isNumber(row[at])));
+  const numbers = names.filter((_, at) => numeric[at]).map((each): [string, string] => [each, each]);
   const isChart = query.value.view === "chart";
   const x = Math.max(0, names.indexOf(query.value.x ?? ""));
   const y = names.indexOf(query.value.y ?? "");
@@ -183,8 +168,8 @@ function Result({ answer, ms }: { answer: Answer; ms: number }) {
         })}
         {isChart && (
           <>
-            <Pick name="x" label="over" names={names} value={names[x]} />
-            <Pick name="y" label="of" names={names.filter((_, at) => numeric[at])} value={y >= 0 ? names[y] : ""} all />
+            <Select class="field inline" label="over" options={names.map((each) => [each, each])} value={names[x]} set={(name) => setQuery({ x: name })} />
+            <Select class="field inline" label="of" options={[["", "every number"], ...numbers]} value={y >= 0 ? names[y] : ""} set={(name) => setQuery({ y: name })} />
           </>
         )}
       </div>
@@ -193,14 +178,6 @@ function Result({ answer, ms }: { answer: Answer; ms: number }) {
       )}
       <AsOf position={answer.position} />
     </section>
-  );
-}
-
-function Pick({ name, label, names, value, all }: { name: string; label: string; names: string[]; value: string; all?: boolean }) {
-  return (
-    <label class="field inline"><span>{label}</span>
-      <select value={value} onChange={(event) => setQuery({ [name]: event.currentTarget.value })}>{all && <option value="">every number</option>}{names.map((each) => <option key={each}>{each}</option>)}</select>
-    </label>
   );
 }
 

@@ -1,1 +1,0 @@
-import{m22 as o}from"./core-RV472LVC.js";var r=o.clock,e=o.count,n=o.differences,c=o.duration,s=o.eachWord,p=o.firstWords,i=o.firsts,x=o.inLine,f=o.moment,a=o.plural,d=o.preview,l=o.printable;export{e as a,n as b,c,x as d,f as e,a as f,d as g,l as h};
