@@ -86,6 +86,8 @@ async def test_who_may_answer(lab: Lab):
                         with pytest.raises(hansard.Blocked) as refused:
                             other.approvals.grant(name, by=by, role=role)
                         refusals.append(str(refused.value))
+                    with pytest.raises(hansard.Blocked, match="it has no rules"):
+                        other.approvals.grant(name, by="eva", role="cheif")
                     with pytest.raises(hansard.errors.Refused, match="may not answer it"):
                         other.approvals.grant(name, by="ada")
                     other.approvals.grant(name, by="chris")
@@ -107,6 +109,7 @@ async def test_who_may_answer(lab: Lab):
         assert [(each["principal"], each["role"], each["operation"]) for each in on_record] == [
             ("cleo", "clerk", "approve"),
             ("eva", "clerk", "approve"),
+            ("eva", "cheif", "approve"),
         ]
 
 

@@ -111,6 +111,8 @@ def test_who_acts_in_a_role_needs_one_that_may_approve(shown):
     apply_roles(shown)
     with pytest.raises(RoleRefused, match=r"approve = true in \[roles.clerk.may\]"):
         shown.roles.declassify("r", agent="ada", role="clerk", **WHY)
+    with pytest.raises(RoleRefused, match="it has no rules"):
+        shown.roles.declassify("r", agent="ada", role="laed", **WHY)
     shown.roles.declassify("r", agent="ada", role="lead", **WHY)
     assert shown.state("r").agents["ada"].label == ""
 

@@ -344,7 +344,10 @@ async def find(workspace: Workspace, approval: str) -> ListedApproval:
     if not approval or not matches:
         raise NotFound(f"approval {approval!r:.80}", "see 'hansard approvals --all'")
     if len(matches) > 1:
-        raise BadName("approval", approval, f"{len(matches)} begin with it: give more characters")
+        known = ", ".join(each.approval.id for each in matches[:2])
+        raise BadName(
+            "approval", approval, f"give more characters of one of {len(matches)}: {known}"
+        )
     return matches[0]
 
 
@@ -359,9 +362,8 @@ async def answer(
 ) -> Approval:
     """Grant or deny a request; return it with the answer.
 
-    by: The approver: neither the requesting agent, nor anyone acting for it. If it is another agent
-    of the run, or `role` is given and defined, that role must have `approve`; a refusal is
-    recorded.
+    by: The approver: neither the requesting agent, nor anyone acting for it. A `role` must have
+    `approve`, and so must the role of another agent of the run, if defined; a refusal is recorded.
 
     Raises Refused (already answered or expired), NotFound, RoleRefused, BadName.
     """
@@ -378,9 +380,9 @@ async def answer(
         )
         raise Refused(message)
     life = await workspace.states.life(request.run)
-    role = role if role is not None else life.roster.get(by)
-    if role is not None and by != asker:
-        permit = await permits.read(workspace, role)
+    acting = role if role is not None else life.roster.get(by)
+    if acting is not None and by != asker:
+        permit = await permits.read(workspace, acting, restricted=role is not None)
         await refusals.demand(workspace, permit, trusts(Trust.APPROVE, approval), actor)
     kind: type[Answer] = ApprovalGranted if granted else ApprovalDenied
     store = Approvals(workspace.states, request.run)
@@ -396,8 +398,8 @@ async def answer(
 # Declassification: lowering the label of an agent, a key, or a principal, recorded with its
 # approver.
 #
-# Any process may do it in a name; a caller acting in a defined role needs the permission to
-# approve. Events recorded before keep their labels.
+# Any process may do it in a name; a role that is given needs the permission to approve. Events
+# recorded before keep their labels.
 
 
 class Lowering(msgspec.Struct, frozen=True, kw_only=True):
@@ -435,7 +437,7 @@ async def declassify(workspace: Workspace, run: str | None, request: Lowering) -
         raise BadValue("reason", "it is empty", "give the reason for lowering the label")
     because = workspace.text(request.because)
     if request.role is not None:
-        permit = await permits.read(workspace, request.role)
+        permit = await permits.read(workspace, request.role, restricted=True)
         permit.demand(permits.trusts(Trust.APPROVE, "declassify"))
     if request.principal is not None:
         return await principals.lower(workspace, request.principal, target, approver, because)
