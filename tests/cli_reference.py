@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hansard.cli import command
+from hansard.cli import command, of_slice
+from hansard.cli.common import SLICES
 
 _HEAD = """\
 # The command line
@@ -45,6 +46,8 @@ Section = tuple[str, str, str, list[Row]]
 def reference() -> dict[str, str]:
     """Return the text of each page by its path in `docs/`."""
     sections = list(_sections(command(), "hansard"))
+    for name in SLICES:
+        sections += _sections(of_slice(name), f"hansard {name}")
     counts = Counter(row for *_, rows in sections for row in rows)
     best = {name: (name, text) for (name, text), _ in reversed(counts.most_common())}
     common = {row for row in best.values() if counts[row] >= _COMMON}

@@ -121,9 +121,26 @@ def test_a_grant_has_an_end_and_one_receiver(pair, home):
             shares.grant([pair.run], to=pair.receiver, as_="nobody")
         with pytest.raises(BadValue, match="key of hashed values"):
             shares.grant([pair.run], to=pair.receiver, as_="reviewer")
-        ended = shares.grant([pair.run], until="2020-01-01T00:00:00Z", **options)
+        with pytest.raises(BadValue, match="has passed; give a later time"):
+            shares.grant([pair.run], until="2020-01-01T00:00:00Z", **options)
+        with pytest.raises(BadValue, match="is this workspace; name the workspace"):
+            shares.grant([pair.run], to=pair.giver, as_="plain")
+        ended = ShareGranted(
+            workspace=pair.giver,
+            to=pair.receiver,
+            role="plain",
+            runs=(pair.run,),
+            until="2020-01-01T00:00:00+00:00",
+        )
+
+        async def end(opened):
+            stream = WorkspaceStream(SHARE, "ended")
+            await opened.repository.record(stream, "ann", lambda _: [ended])
+
+        in_workspace(home, pair.giver, end)
+        in_workspace(home, pair.receiver, end)
         with pytest.raises(Refused, match="not in force: ended at 2020"):
-            receiver.noun(Shares).read(ended.grant, pair.run)
+            receiver.noun(Shares).read("ended", pair.run)
         made = shares.grant([pair.run], until="2099-01-01T00:00:00Z", **options)
         assert receiver.noun(Shares).read(made.grant, pair.run).events
         forged = ShareGranted(
@@ -177,6 +194,11 @@ def test_the_commands_of_grants(pair, home):
     grant = json.loads(call(pair.giver, *argv))["grant"]
     assert grant in call(pair.receiver, "list", "--json")
     assert "step.completed.v1" in call(pair.receiver, "read", grant, pair.run, "--json")
+    shown = call(pair.receiver, "read", grant, pair.run[:-2])
+    assert "step.completed.v1" in shown
+    assert "Line(" not in shown
+    assert "grant 'x' was not found" in call(pair.receiver, "read", "x", pair.run, code=2)
+    assert "workspace 'nowhere' was not found" in call("nowhere", "list", code=2)
     call(pair.giver, "withdraw", grant)
     for workspace in (pair.giver, pair.receiver):
         argv = ["-m", "hansard", "-w", workspace, "check"]

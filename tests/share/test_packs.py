@@ -175,16 +175,20 @@ def publisher(home: Path, tmp_path: Path) -> Publisher:
 def test_a_pack_is_read_replayed_and_forked_elsewhere(home, publisher, other):
     """A copy of a masked view is a run: read in SQL, forked without a call, and read-only."""
     made = publisher.make(as_="plain")
-    assert made == publisher.make(as_="plain")
+    assert made.state == "made"
+    unchanged = msgspec.structs.replace(made, state="unchanged")
+    assert publisher.make(as_="plain") == unchanged
     (copy,) = made.manifest.runs
     with hansard.connect(other, data_dir=home) as record:
         packs = record.noun(Packs)
         (found,) = packs.search(publisher.folder, ["GREETING", "plain"])
         assert (found.problem, found.number) == ("", 1)
         assert packs.search(publisher.folder, ["greeting", "nothing"]) == []
-        assert packs.verify(found.file, key=publisher.public).pack == made.pack
-        assert packs.add(found.file, key=publisher.public).new == made.commits
-        assert packs.add(found.file).new == 0
+        assert packs.verify(found.file, key=publisher.public).state == "valid"
+        added = packs.add(found.file, key=publisher.public)
+        assert (added.state, added.new) == ("added", made.commits)
+        again = packs.add(found.file)
+        assert (again.state, again.new) == ("unchanged", 0)
         with record.run("greeting", agent="ada", role="clerk") as session:
             assert list(session.resumable(range(2), every="auto")) == [0, 1]
         saved: Any = record.state(session.run).agents["ada"].facts[-1].fact
@@ -229,7 +233,7 @@ def test_nothing_hidden_is_in_a_pack(publisher, home, other):
             number
             for number, _ in record.roles.view(publisher.run, role="reviewer", key=b"k" * 32).events
         )
-    assert publisher.make() == made
+    assert publisher.make().pack == made.pack
     assert Path(made.file).read_bytes() == raw
     numbers = [line["origin"]["position"] for line in lines if line["kind"] == "commit"]
     assert (min(numbers), max(numbers)) == (1, seen)
@@ -347,6 +351,23 @@ def test_prompts_and_memory_go_along_if_the_role_sees_them(publisher, home, othe
         assert record.prompts.get("greeting").text == "Hail {{name}}."
 
 
+def test_a_name_finds_the_newest_pack_that_can_be_added(publisher, home, other, tmp_path):
+    """A pack for others hides no older one; a file called like the name is not taken for it."""
+    old = publisher.make(to=[other])
+    publisher.make(to=["elsewhere"])
+    short = publisher.make(name="short", as_="plain")
+    named = f"{publisher.folder}/greeting"
+    Path(named).write_bytes(Path(short.file).read_bytes())
+    with pytest.raises(BadValue, match="leave out '/'"):
+        publisher.make(name="a/b")
+    with hansard.connect(other, data_dir=home) as record:
+        packs = record.noun(Packs)
+        assert packs.add(named, key=publisher.public).pack == old.pack
+        moved = Path(named).rename(tmp_path / "moved")
+        with pytest.raises(BadValue, match="it is a pack 'short', under another name"):
+            packs.add(str(moved))
+
+
 def changed(path: Path, change) -> None:
     """Rewrite a pack: its first line as an object, and its section."""
     head, _, section = path.read_bytes().partition(b"\n")
@@ -374,8 +395,9 @@ def test_forged_cut_changed_and_foreign_packs_are_refused(publisher, home, other
 
         refused(f"it is for elsewhere, not for {other}; request", made.file)
         refused("is not known here; give the publisher's public key", mine.file, "")
-        refused("not by .*; add it only if you trust", mine.file, forgers)
-        refused("not by .*; add it only if you trust", forged.file)
+        refused("not by .*; give the key that signed it, if you trust", mine.file, forgers)
+        refused("not by .*; give the key that signed it, if you trust", forged.file)
+        refused("not by .*; give the key", f"{publisher.folder}/greeting", forgers)
         refused("there is no such pack", f"{mine.file}x")
         with pytest.raises(BadValue, match="is no folder; name one"):
             packs.search(str(tmp_path / "nowhere"))
@@ -529,8 +551,11 @@ def test_ended_withdrawn_and_replayed_packs_are_refused(publisher, home, other):
             with pytest.raises(BadValue, match="a file with other bytes has this name"):
                 source.noun(Packs).withdraw(new.file, key=publisher.key, reason="a mistake")
             notice.unlink()
-            source.noun(Packs).withdraw(new.file, key=publisher.key, reason="a mistake")
-            source.noun(Packs).withdraw(new.file, key=publisher.key, reason="a mistake")
+            states = [
+                source.noun(Packs).withdraw(new.file, key=publisher.key, reason="a mistake").state
+                for _ in range(2)
+            ]
+            assert states == ["withdrawn", "unchanged"]
             sql = "SELECT number, withdrawn_at IS NOT NULL FROM packs WHERE name = 'greeting'"
             assert source.sql(f"{sql} ORDER BY 1").rows == [(1, False), (2, True)]
         found = {(each.name, each.number): each.problem for each in packs.search(publisher.folder)}
@@ -543,7 +568,8 @@ def test_ended_withdrawn_and_replayed_packs_are_refused(publisher, home, other):
             notice.unlink()  # it is on record here by now
         with pytest.raises(BadValue, match="its publisher withdrew it"):
             packs.add(new.file)
-        assert packs.distrust(publisher.public) == packs.distrust(publisher.public)
+        states = [packs.distrust(publisher.public).state for _ in range(2)]
+        assert states == ["distrusted", "unchanged"]
         other_name = publisher.make(name="another")
         for key in ("", publisher.public):
             with pytest.raises(BadValue, match="is not trusted here; request a pack by another"):
@@ -604,9 +630,11 @@ def test_the_commands(publisher, home, other):
     argv = ["make", publisher.folder, publisher.run, *options, *to, "--json"]
     made = json.loads(call(*argv, workspace=publisher.name))
     assert made["commits"] > 10
-    assert made["pack"] in call("search", publisher.folder, "mit", "--json")
-    assert "is not known here" in call("verify", made["file"], code=2)
-    call("add", made["file"], "--key", publisher.public)
+    found = call("search", publisher.folder, "mit", "--json", workspace=publisher.name)
+    assert made["pack"] in found
+    assert f"workspace '{other}' was not found" in call("verify", made["file"], code=2)
+    assert re.search(r"state +added\n", call("add", made["file"], "--key", publisher.public))
+    assert re.search(r"state +valid\n", call("verify", made["file"]))
     call("withdraw", made["file"], "--key", publisher.key, workspace=publisher.name)
     assert "withdrew it" in call("verify", made["file"], code=2)
 
@@ -662,7 +690,7 @@ def test_a_bucket_is_an_index(publisher, home, other, tmp_path, monkeypatch):
         server.lead(monkeypatch)
         publisher.folder = f"{server.url}-packs"
         made = publisher.make(as_="plain")
-        assert publisher.make(as_="plain") == made
+        assert publisher.make(as_="plain").pack == made.pack
         with hansard.connect(other, data_dir=home) as record:
             packs = record.noun(Packs)
             (found,) = packs.search(publisher.folder, ["greeting"])

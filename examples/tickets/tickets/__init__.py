@@ -63,7 +63,7 @@ def is_open(events: Sequence[Event]) -> bool:
 class Tickets(Noun[C_co], noun="tickets"):
     """Tickets, by id."""
 
-    @operation(needs=states(TicketOpened))
+    @operation(needs=states(TicketOpened), begins=True)
     async def open(
         self, ticket: Name, title: Prose, *, priority: int = 3, by: By = OS_USER
     ) -> bool:

@@ -22,6 +22,17 @@ closed it or stopped reading.
 """
 
 
+SLICES = {
+    "agents-sessions": "Show conversations of the OpenAI Agents SDK.",
+    "claude": "Show and change transcripts of the Claude Agent SDK.",
+    "otel": "Make runs of OpenTelemetry traces.",
+    "pack": "Make, find, add and withdraw signed packs of runs.",
+    "share": "Let other workspaces of the record read runs live.",
+    "work": "Request forks of workers, and list the requests.",
+}
+"""Help of our own slices that have commands, which is shown without importing them."""
+
+
 def option(help_: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
     """Declare an option of a command; without names it has that of its parameter."""
     return typer.Option(*names, metavar=metavar, help=help_, **more)

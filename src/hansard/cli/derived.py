@@ -16,7 +16,7 @@ import typer
 from hansard.bus import slices
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import By, Commands, Reason, Run, argument, help_of, option
+from hansard.cli.common import SLICES, By, Commands, Reason, Run, argument, help_of, option
 from hansard.cli.opening import settings
 from hansard.cli.output import Column, Part
 from hansard.client.opening import check_data_dir, open_with_tables
@@ -32,6 +32,12 @@ from hansard.operations.record import RecordOperations
 PLAIN = (str, int, float, bool)
 TEXTS = Sequence[str]
 """Of these types a command takes words: one, and several."""
+
+PARTS = (list, msgspec.Struct)
+"""Values of an answer that are shown below its other fields."""
+
+LINE = 1000
+"""Most characters of a nested value in a line of its own."""
 
 COMMON = {"by": By, "reason": Reason, "run": Run}
 """Parameters with the same text in all commands."""
@@ -69,12 +75,14 @@ def group(name: str) -> Any:
     extension = next((each for each in slices.installed() if each.name == name), None)
     if extension is None:
         return None
-    commands = Commands(name=name, help=f"Operations of the installed slice {name!r}.")
+    about = SLICES.get(name, f"Operations of the installed slice {name!r}.")
+    commands = Commands(name=name, help=about)
     for noun in extension.operations():
         for operation in of_record(noun, also_trusted=True).values():
             text = help_of(documented(operation)[0])
             register = commands.command(command_name(operation.attribute), help=text)
-            register(_function(operation, _shown, begins=True))
+            begins, is_core = operation.begins, False
+            register(_function(operation, _shown, begins=begins, is_core=is_core))
     commands.callback()(lambda: None)  # a group, also of one command
     return typer.main.get_group(commands)
 
@@ -90,8 +98,10 @@ async def recording(*, begins: bool) -> AsyncGenerator[AsyncRecord]:
         yield record
 
 
-def _function(operation: Operation, view: View, *, begins: bool) -> Any:
-    """Return the function of a command, with the parameters of an operation."""
+def _function(operation: Operation, view: View, *, begins: bool, is_core: bool = True) -> Any:
+    """Return the function of a command, with the parameters of an operation. An operation of the
+    core gets its run by id.
+    """
     _, texts = documented(operation)
     own_parameters = [each for each in operation.here.parameters.values() if each.name != "self"]
     kinds = {each.name: _plain(operation.hints[each.name]) for each in own_parameters}
@@ -101,7 +111,7 @@ def _function(operation: Operation, view: View, *, begins: bool) -> Any:
             if isinstance(value, str) and kinds[name] in (None, datetime):
                 arguments[name] = _decoded(name, value, kinds[name])
         async with recording(begins=begins) as record:
-            if isinstance(which := arguments.get("run"), str) and which:
+            if is_core and isinstance(which := arguments.get("run"), str) and which:
                 arguments["run"] = await find_run(record.workspace, which)
             answer = await operation.method_of(record)(**arguments)
         is_object = isinstance(answer, msgspec.Struct | list)
@@ -118,10 +128,11 @@ def _function(operation: Operation, view: View, *, begins: bool) -> Any:
         text = texts.get(each.name, f"Its {name}.") + ("" if kind else " As JSON.")
         is_option = each.kind is each.KEYWORD_ONLY or default not in (each.empty, None, "", ())
         many = "..." * (kind == list[str])
+        text += " Repeatable." * bool(is_option and many)
         shown = name.upper() if default is each.empty else f"[{name.upper()}]"
         named = [f"--{name.replace('_', '-')}"] * (name != each.name or kind is bool)
         mark = option(text, None, *named) if is_option else argument(shown + many, text)
-        for common in get_args(COMMON.get(name))[1:]:
+        for common in get_args(COMMON.get(name) if is_core or name != "run" else None)[1:]:
             is_same = isinstance(common, type(mark)) and (name != "by" or default == OS_USER)
             mark = common if is_same else mark
         if kind == list[str] and default is not each.empty:
@@ -165,12 +176,13 @@ def _shown(answer: Any) -> Iterable[Part]:
             yield from _listed(answer) if answer else [output.Hint("nothing")]
         case msgspec.Struct():
             fields = msgspec.structs.asdict(answer)
-            tables = [each for each in fields.values() if isinstance(each, list) and each]
-            plain = {name: each for name, each in fields.items() if not isinstance(each, list)}
-            yield output.pairs(plain.items())
-            for each in tables:
-                yield ""
-                yield from _listed(each)
+            parts = {n: each for n, each in fields.items() if isinstance(each, PARTS)}
+            yield output.pairs((n, _text(each)) for n, each in fields.items() if n not in parts)
+            for name, each in parts.items():
+                if isinstance(each, msgspec.Struct):
+                    yield from ("", name, *_shown(each))
+                elif each:
+                    yield from ("", *_listed(each))
         case bool():
             yield "done" if answer else "already so: nothing was written"
         case None:
@@ -183,12 +195,20 @@ def _listed(answer: Sequence[Any]) -> Iterable[Part]:
     if isinstance(answer[0], msgspec.Struct):
         names = answer[0].__struct_fields__
         return [output.listing([Column(name, partial(_cell, name)) for name in names], answer)]
-    return [output.styled("\n".join(map(str, answer)))]
+    return [output.styled("\n".join(str(_text(each)) for each in answer))]
+
+
+def _text(value: Any, most: int = LINE) -> Any:
+    """Return a value for people: texts with commas between them, JSON of anything nested."""
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        return ", ".join(value)
+    if not isinstance(value, dict | list | tuple | msgspec.Struct):
+        return value
+    return output.preview(msgspec.to_builtins(value, enc_hook=str), most) if value else ""
 
 
 def _cell(name: str, row: Any) -> Any:
-    value = getattr(row, name)
-    return output.preview(value) if value and isinstance(value, dict | list | tuple) else value
+    return _text(getattr(row, name), output.PREVIEW_CHARACTERS)
 
 
 # These are here, since the modules of frequent commands load no operation.

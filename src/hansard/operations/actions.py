@@ -149,7 +149,7 @@ class Actions(Noun[C_co], noun="actions"):
 
         Args:
             name: The cache's name.
-            to: The version.
+            to: The version's number.
             reason: The reason on record.
             by: The author on record.
 

@@ -148,7 +148,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         takes: Its cost class.
         fields: The wire forms of the request's fields, in order.
         shows: The kind of artifact that it names.
-        begins: True if the artifact may begin with it.
+        begins: True if the artifact, or the workspace of its command, may begin with it.
         codecs: For an operation of a record, the conversions between parameters and fields.
         signature: The signature for a restricted agent.
         here: The signature with the parameters that only a trusted program has.
@@ -584,10 +584,13 @@ class Method(Generic[P, T]):
 class TrustedMethod(Method[P, T]):
     """A method that only trusted programs have. For type checkers, others do not have it."""
 
+    begins = False
+    """True if the workspace may begin with its command."""
+
     @functools.cached_property
     def operation(self) -> Operation:
         """Its declaration, for a command; no service answers it."""
-        declared = _Declared(free, Takes.LITTLE, shows=None, begins=False)
+        declared = _Declared(free, Takes.LITTLE, shows=None, begins=self.begins)
         return _derived(self.full_name, self._owner, self.attribute, self.method, declared)
 
     if TYPE_CHECKING:
@@ -702,7 +705,7 @@ def operation(
         takes: The cost class.
         shows: The kind of the artifact that a request names: it is recorded as shown before the
             answer, and does not exist for a role without clearance for it.
-        begins: True if the artifact may begin with it.
+        begins: True if the artifact, or the workspace of its command, may begin with it.
     """
     declared = _Declared(needs, takes, shows, begins)
 

@@ -199,7 +199,7 @@ class Prompts(Noun[C_co], noun="prompts"):
         """Record feedback on a version of a prompt; return that version's number.
 
         Args:
-            reference: The version.
+            reference: The version, as NAME@NUMBER or NAME@ALIAS.
             text: The feedback: a rule's name, such as `too_verbose`, or a sentence.
             rating: The satisfaction, from 0 to 1.
             run: The run that the feedback is about.
@@ -222,7 +222,7 @@ class Prompts(Noun[C_co], noun="prompts"):
         No alias may name it. Return False if it is already retired.
 
         Args:
-            reference: The version.
+            reference: The version, as NAME@NUMBER or NAME@ALIAS.
             reason: The reason on record.
             by: The author on record.
 
@@ -265,7 +265,7 @@ class Prompts(Noun[C_co], noun="prompts"):
         Return the experiment's verdict, None without an experiment.
 
         Args:
-            reference: The version.
+            reference: The version, as NAME@NUMBER or NAME@ALIAS.
             alias: The alias.
             experiment: The experiment whose verdict counts, with both versions as prompts of arms;
                 by default the newest such one.

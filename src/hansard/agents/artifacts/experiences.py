@@ -579,7 +579,8 @@ def private_key(path: Path) -> Any:
         key = None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         fact = "it is not a private Ed25519 key in PEM without a password"
-        raise BadValue(str(path), fact, f"make one: openssl genpkey -algorithm ed25519 -out {path}")
+        remedy = "name another file; a new key: openssl genpkey -algorithm ed25519 -out NEW_FILE"
+        raise BadValue(str(path), fact, remedy)
     return key
 
 

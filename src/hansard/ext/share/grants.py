@@ -22,7 +22,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.domain import ids
 from hansard.domain.choices import moment
-from hansard.domain.errors import Refused
+from hansard.domain.errors import BadValue, Refused
 from hansard.domain.ids import WorkspaceStream, uuid8
 from hansard.domain.roles import view
 from hansard.ext.share import SHARE, ShareGranted, ShareRead, ShareWithdrawn, copies
@@ -109,12 +109,17 @@ class Shares(Noun[C_co], noun="share"):
         workspace = self._workspace
         rules = await copies.rules_of(workspace, as_)
         view.check_key(rules, None)
+        end = moment("until", until) if until else None
+        if to == workspace.log.workspace:
+            raise BadValue("to", f"{to!r} is this workspace", "name the workspace that may read")
+        if end is not None and end <= workspace.clock.now():
+            raise BadValue("until", f"{until!r:.80} has passed", "give a later time")
         event = ShareGranted(
             workspace=workspace.log.workspace,
             to=to,
             role=as_,
             runs=tuple(dict.fromkeys([await find_run(workspace, run) for run in runs])),
-            until=moment("until", until).isoformat() if until else "",
+            until=end.isoformat() if end is not None else "",
             because=workspace.text(reason),
         )
         grant = uuid8("hansard.grant", event.workspace, to, as_, event.until, *sorted(event.runs))
@@ -159,7 +164,7 @@ class Shares(Noun[C_co], noun="share"):
 
         Args:
             grant: The grant's id.
-            run: The id of a run of the grant.
+            run: The id of a run of the grant, or a unique prefix of it.
             by: The reader on record, in both workspaces.
 
         Raises:
@@ -169,6 +174,8 @@ class Shares(Noun[C_co], noun="share"):
         """
         here = self._workspace.log.workspace
         received = await _grant(self._workspace, grant)
+        matching = [each for each in received.runs if run and each.startswith(run)]
+        run = matching[0] if len(matching) == 1 else run
         async with self._other(received.workspace) as giver:
             found = await _demand(giver, grant, run, here)
             made = await roles.derive(giver.states, found.role, run)

@@ -74,6 +74,8 @@ class PackReport(msgspec.Struct, frozen=True, kw_only=True):
     """A pack that was made, verified, added or withdrawn.
 
     Attributes:
+        state: `made`, `valid` (it may be added), `added`, `withdrawn`; `unchanged` if a call found
+            all of it done.
         pack: Its id.
         file: Its place.
         manifest: Its manifest.
@@ -82,12 +84,20 @@ class PackReport(msgspec.Struct, frozen=True, kw_only=True):
         left_out: Lines of the view that the copies lack, by kind.
     """
 
+    state: str
     pack: str
     file: str
     manifest: Manifest
     commits: int = 0
     new: int = 0
     left_out: dict[str, int] = {}
+
+
+class DistrustedKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A publisher's key. `state` is `distrusted`; `unchanged` if it was before."""
+
+    state: str
+    key: str
 
 
 class FoundPack(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,21 +152,21 @@ class Packs(Noun[C_co], noun="pack"):
         by: str = OS_USER,
         reason: str = "",
     ) -> PackReport:
-        """Make a signed pack of runs as a role sees them, in a folder or bucket.
+        """Make a signed pack of runs as a role sees them.
 
         Nothing changes if the role sees what it saw when the newest pack of this name was made.
 
         Args:
             folder: A folder, or the URL of a bucket: s3://, gs:// or az://.
             runs: The runs: ids, unique prefixes of them, or 'last'.
-            name: Its name.
+            name: The pack's name, without '/'.
             as_: The role; it needs rules.
             license_: Its license: an SPDX expression, or words.
             key: File of the private Ed25519 key that signs it (PEM).
-            to: A workspace that may add it; any, if none is named.
+            to: A workspace that may add it; without one any may.
             until: The time from which on it is refused, ISO 8601.
             also: A prompt or a memory space that the role sees whole: prompt/greeting, memory/org.
-            description: What it is for.
+            description: Its purpose.
             by: The author on record.
             reason: The reason on record.
 
@@ -178,7 +188,7 @@ class Packs(Noun[C_co], noun="pack"):
         section, commits = await self._section([*made, *more])
         manifest = Manifest(
             format=FORMAT,
-            name=ids.name("pack", name),
+            name=_pack_name(name),
             number=0,
             workspace=here.log.workspace,
             role=as_,
@@ -213,11 +223,10 @@ class Packs(Noun[C_co], noun="pack"):
             raise BadValue("runs", f"{len(section):,} bytes", "make several packs of fewer runs")
         because, name = self._workspace.text(reason), f"{manifest.pack}{SUFFIX}"
         made = PackMade(pack=manifest.pack, manifest=manifest, because=because)
-        await self._record(manifest.key, made, by)
-        await _store(ObjectStore(folder), name, first + b"\n" + section)
-        return PackReport(
-            pack=manifest.pack, file=f"{folder.rstrip('/')}/{name}", manifest=manifest
-        )
+        is_new = await self._record(manifest.key, made, by)
+        is_new |= await _store(ObjectStore(folder), name, first + b"\n" + section)
+        file, state = f"{folder.rstrip('/')}/{name}", "made" if is_new else "unchanged"
+        return PackReport(state=state, pack=manifest.pack, file=file, manifest=manifest)
 
     async def _section(self, made: Sequence[copies.Copy]) -> tuple[bytes, int]:
         """Return the section of copies, and the number of its commits."""
@@ -269,9 +278,12 @@ class Packs(Noun[C_co], noun="pack"):
             await take()
         except BadRecord as bad:
             raise BadValue(file, bad.bad.reason, "add it again") from bad
-        manifest = report.manifest
-        await self._record(manifest.key, PackAdded(pack=manifest.pack, manifest=manifest), by)
-        return msgspec.structs.replace(report, new=importing.tally.new)
+        manifest, new = report.manifest, importing.tally.new
+        event = PackAdded(pack=manifest.pack, manifest=manifest)
+        is_new = await self._record(manifest.key, event, by) or new > 0
+        return msgspec.structs.replace(report, state="added" if is_new else "unchanged", new=new)
+
+    add.begins = True
 
     @trusted
     async def withdraw(
@@ -295,16 +307,18 @@ class Packs(Noun[C_co], noun="pack"):
         store, file, raw = await self._open(file, public)
         manifest, _ = _read(raw, file)
         if manifest.key != public:
-            raise BadValue(file, f"it is signed by {manifest.key}, not by {public}", "give its key")
+            raise _other_key(file, manifest.key, public)
         because = self._workspace.text(reason)
-        await self._record(public, PackWithdrawn(pack=manifest.pack, because=because), by)
+        event = PackWithdrawn(pack=manifest.pack, because=because)
+        is_new = await self._record(public, event, by)
         signature = signer.sign(_end_of(manifest)).hex().encode()
-        await _store(store, f"{manifest.pack}{NOTICE}", signature)
-        return PackReport(pack=manifest.pack, file=file, manifest=manifest)
+        is_new |= await _store(store, f"{manifest.pack}{NOTICE}", signature)
+        state = "withdrawn" if is_new else "unchanged"
+        return PackReport(state=state, pack=manifest.pack, file=file, manifest=manifest)
 
     @trusted
-    async def distrust(self, key: str, *, by: str = OS_USER, reason: str = "") -> str:
-        """Add no pack of a publisher's key from now on, as after a theft; return the key.
+    async def distrust(self, key: str, *, by: str = OS_USER, reason: str = "") -> DistrustedKey:
+        """Add no pack of a publisher's key from now on, as after a theft.
 
         Args:
             key: File of the publisher's public key (PEM).
@@ -313,12 +327,12 @@ class Packs(Noun[C_co], noun="pack"):
         """
         public = public_key(Path(key))
         because = self._workspace.text(reason)
-        await self._record(public, PackWithdrawn(pack=public, because=because), by)
-        return public
+        is_new = await self._record(public, PackWithdrawn(pack=public, because=because), by)
+        return DistrustedKey(state="distrusted" if is_new else "unchanged", key=public)
 
     @trusted
     async def search(self, folder: str, words: Sequence[str] = ()) -> list[FoundPack]:
-        """List the packs of a folder or bucket whose manifests hold all words.
+        """List packs of a folder or bucket whose manifests hold all words.
 
         Args:
             folder: A folder, or the URL of a bucket.
@@ -354,29 +368,38 @@ class Packs(Noun[C_co], noun="pack"):
         kinds = (PackMade, PackAdded, PackWithdrawn)
         return {kind: {e.pack: e for e in events if isinstance(e, kind)} for kind in kinds}
 
-    async def _record(self, key: str, event: PackMade | PackAdded | PackWithdrawn, by: str) -> None:
-        """Record an event of a publisher's pack, once."""
-        if event.pack not in (await self._known(key))[type(event)]:
-            await self._workspace.repository.append(WorkspaceStream(PACK, key), by, event)
+    async def _record(self, key: str, event: PackMade | PackAdded | PackWithdrawn, by: str) -> bool:
+        """Record an event of a publisher's pack, once; return False if it is on record."""
+        if event.pack in (await self._known(key))[type(event)]:
+            return False
+        await self._workspace.repository.append(WorkspaceStream(PACK, key), by, event)
+        return True
 
-    async def _open(self, file: str, key: str) -> tuple[ObjectStore, str, bytes]:
-        """Return the folder or bucket of a pack, its place, and its bytes: of a file, or of the
-        newest pack of a name, by the given key if there is one. Raises BadValue.
+    async def _open(
+        self, file: str, key: str, *, usable: bool = False
+    ) -> tuple[ObjectStore, str, bytes]:
+        """Return the folder or bucket of a pack, its place, and its bytes: of the newest pack of a
+        name, by the given key if there is one, or of a file. With `usable` the newest that can be
+        added here comes before newer ones. Raises BadValue.
         """
         folder, _, name = file.rpartition("/")
         packs: Any = self
         if name and _is_folder(folder := folder or "."):
             store = ObjectStore(folder)
+            found = [] if name.endswith(SUFFIX) else await packs.search(folder)
+            found = [each for each in found if each.name == name]
+            mine = [each for each in found if key in ("", each.key)]
+            if len({(each.key, each.workspace) for each in mine}) > 1:
+                fact = "several workspaces or publishers have packs of this name"
+                raise BadValue(file, fact, "name a file, or the publisher's key: --key FILE")
+            if mine:
+                mine.sort(key=lambda each: usable and bool(each.problem))
+                return await self._open(mine[0].file, key)
+            if found:
+                raise _other_key(file, found[0].key, key)
             raw = await _head(store, name, PACK_BYTES_MAX + MANIFEST_BYTES_MAX)
             if raw is not None:
                 return store, file, raw
-            found = [each for each in await packs.search(folder) if each.name == name]
-            found = [each for each in found if key in ("", each.key)]
-            if len({(each.key, each.workspace) for each in found}) > 1:
-                fact = "several workspaces or publishers have packs of this name"
-                raise BadValue(file, fact, "name a file, or the publisher's key: --key FILE")
-            if found:
-                return await self._open(found[0].file, key)
         remedy = "name a file, or FOLDER/NAME; 'hansard pack search FOLDER' lists them"
         raise BadValue(file, "there is no such pack", remedy)
 
@@ -414,11 +437,13 @@ class Packs(Noun[C_co], noun="pack"):
         that a known publisher withdrew it is recorded. Raises BadValue.
         """
         expected = public_key(Path(key)) if key else ""
-        store, file, raw = await self._open(file, expected)
+        store, file, raw = await self._open(file, expected, usable=True)
         manifest, content = _read(raw, file)
         if manifest.key != (expected or manifest.key):
-            fact = f"it is signed by {manifest.key}, not by {expected}"
-            raise BadValue(file, fact, "add it only if you trust that key")
+            raise _other_key(file, manifest.key, expected)
+        if not key and manifest.name != (name := file.rpartition("/")[2]) and SUFFIX not in name:
+            fact = f"it is a pack {manifest.name!r:.80}, under another name"
+            raise BadValue(file, fact, "give the publisher's public key: --key FILE")
         known = await self._known(manifest.key)
         is_known = bool(known[PackMade] or known[PackAdded])
         if not key and not is_known:
@@ -439,7 +464,9 @@ class Packs(Noun[C_co], noun="pack"):
         if fault is not None:
             raise BadValue(file, fault, "get another pack from its publisher")
         commits = section.tally.commits
-        report = PackReport(pack=manifest.pack, file=file, manifest=manifest, commits=commits)
+        report = PackReport(
+            state="valid", pack=manifest.pack, file=file, manifest=manifest, commits=commits
+        )
         return report, importing, functools.partial(importing.take, section, lines, begin)
 
 
@@ -522,10 +549,23 @@ async def _head(store: ObjectStore, name: str, most: int) -> bytes | None:
     return parts[0] if parts else None
 
 
-async def _store(store: ObjectStore, name: str, data: bytes) -> None:
-    """Store a file. Raises BadValue if another one has its name."""
-    if not await store.create(name, data) and await _head(store, name, len(data) + 1) != data:
+async def _store(store: ObjectStore, name: str, data: bytes) -> bool:
+    """Store a file; return False if it is there. Raises BadValue if another one has its name."""
+    is_new = await store.create(name, data)
+    if not is_new and await _head(store, name, len(data) + 1) != data:
         raise BadValue(name, "a file with other bytes has this name", "remove it, and repeat this")
+    return is_new
+
+
+def _pack_name(name: str) -> str:
+    if "/" in name:
+        raise BadValue("name", f"{name!r:.80}", "leave out '/': FOLDER/NAME finds the pack")
+    return ids.name("pack", name)
+
+
+def _other_key(file: str, signer: str, key: str) -> BadValue:
+    fact = f"it is signed by {signer}, not by {key}"
+    return BadValue(file, fact, "give the key that signed it, if you trust it")
 
 
 def _read(raw: bytes, file: str) -> tuple[Manifest, bytes]:
