@@ -169,7 +169,7 @@ def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Cal
     assert "at work" not in shown
     both = call(*at, "run", "finish", run, "--failed", "x", "--reason", "y")
     assert both.code == 2
-    assert "give the reason in failed=" in both.err
+    assert "failed: a reason is given beside it" in both.err
 
 
 @pytest.mark.slow

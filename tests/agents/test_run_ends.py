@@ -130,6 +130,8 @@ async def test_somebody_ends_a_run_and_its_late_agents_change_nothing(record: Tw
             statement = {"by": "paula", "reason": "enough"}
             assert await getattr(record, end)(run, **statement) is True
             assert await getattr(record, end)(run, by="quentin") is False
+            with pytest.raises(Refused, match=f"{status.value} and cannot become failed"):
+                await record.finish(run, failed="no ink")
             with pytest.raises(Refused, match=f"is {status.value} and cannot become"):
                 await getattr(record, other)(run)
             await ada.message("user", "goes on")

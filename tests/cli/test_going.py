@@ -340,7 +340,8 @@ def test_a_run_is_ended_and_a_task_reopened_by_command(call: Call, record: hansa
         assert (done.code, "task t1 of run ended is open" in done.out) == (0, True)
         [line] = call("run", "reopen", "ended", "t1", "--json").lines
         assert line == {"result": False}
-        assert "no task 't9'" in call("run", "reopen", "ended", "t9").err
+        unknown = call("run", "reopen", "ended", "t9").err
+        assert "no task 't9' in run ended: see 'hansard team ended'" in unknown
         assert "at work" in call("run", "show", "ended").out
         assert "ada in ended" in call("status").out
         [run] = [line for line in call("runs", "--json").lines if line["run"] == "ended"]
@@ -350,7 +351,8 @@ def test_a_run_is_ended_and_a_task_reopened_by_command(call: Call, record: hansa
         assert "is cancelled already" in call("run", "cancel", "ended").out
         refused = call("run", "finish", "ended")
         assert refused.code
-        assert "is cancelled and cannot become completed" in refused.err
+        refusal = "run ended is cancelled and cannot become completed: resume it first with "
+        assert f"{refusal}'hansard run resume ended'" in refused.err
     [shown, *_] = call("run", "show", "ended", "--json").lines
     assert (shown["status"], shown["at_work"]) == ("cancelled", [])
     [line] = call("run", "finish", "ended", "--json").lines or [{}]

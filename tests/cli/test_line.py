@@ -216,11 +216,12 @@ def test_global_options_may_stand_anywhere(typed: list[str], understood: list[st
 
 
 def test_a_wrong_option_is_reported(call: Call):
-    """Exit code 2 and the usage, as everywhere."""
-    for arguments in (["runs", "--no-such"], ["runs", "--status", "odd"], ["nothing"]):
+    """Exit code 2 and one line with its remedy, as everywhere."""
+    wrong = (["runs", "--no-such"], ["runs", "--status", "odd"], ["nothing"], ["prompt", "show"])
+    for arguments in wrong:
         result = call(*arguments)
         assert (result.code, result.out) == (2, "")
-        assert "Usage: hansard" in result.err
+        assert re.fullmatch(r"error: [a-z].*'hansard[^\n]* --help'.*\n", result.err)
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ async def test_the_same_plan_again_changes_nothing(lab: Lab):
         assert "experiment 'greeting'" in str(refusal.value)
         assert """parameters of arm 'bold' {"a":1,"b":0.5}, not null""" in str(refusal.value)
         assert "alpha 0.05, not 0.01" in str(refusal.value)
-        with pytest.raises(hansard.errors.Refused, match="register it first"):
+        with pytest.raises(hansard.errors.Refused, match="hansard experiment list"):
             await record.experiments.stop("else")
         assert await record.experiments.stop("greeting", reason="enough", by="bob") is True
         assert await record.experiments.stop("greeting", reason="again") is False
@@ -137,7 +137,7 @@ def test_a_plan_contains_its_arguments():
         ({"metrics": [{"name": "m", "worse": 1}]}, "a metric: it has no field 'worse'"),
         ({"arms": [{"weight": 1}]}, "missing required field `name`"),
         ({"arms": "ab"}, "arms: 'ab'; give a list"),
-        ({"arms": None}, "arms: None; give a list"),
+        ({"arms": None}, "arms: none are given; give a list"),
         ({"arms": [3]}, "an arm: 3; give its name"),
         ({"metrics": [{"name": "m", "better": "more"}]}, "better is higher or lower"),
         ({"alpha": "0.05"}, "Expected `float`, got `str` - at `$.alpha`"),

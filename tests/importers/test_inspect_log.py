@@ -298,7 +298,7 @@ def test_without_the_extra_it_says_what_to_install(bring_in, monkeypatch):
     result = bring_in("inspect", CORRECT)
     assert result.err == (
         f"{CORRECT}:1: a .eval file of this version of Inspect takes backports.zstd, which is not "
-        "installed: pip install 'hansard[inspect]'\n"
+        "installed: pip install '.[inspect]' in a clone of Hansard\n"
     )
 
 

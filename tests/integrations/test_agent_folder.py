@@ -234,4 +234,4 @@ def test_what_is_no_agent_is_refused_with_the_remedy(call, tmp_path, folder, mon
     assert (result.code, "has no tool 'subtract'" in result.err) == (2, True)
     monkeypatch.setitem(sys.modules, "deepagents", None)
     result = call("agent", "run", folder, "x")
-    assert (result.code, "pip install 'hansard[agent]'" in result.err) == (2, True)
+    assert (result.code, "pip install '.[agent]'" in result.err) == (2, True)

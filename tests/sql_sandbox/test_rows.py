@@ -190,17 +190,17 @@ with hansard.connect("w") as record:
     assert done.returncode == 0, done.stderr
     rows, *refused, summary = done.stdout.splitlines()
     assert rows == '[{"run": "r", "n": 1}]'
-    assert ["pip install 'hansard[arrow]'" in line for line in refused] == [True, True]
+    assert ["pip install '.[arrow]'" in line for line in refused] == [True, True]
     messages, kept, *others = json.loads(summary)
     assert json.loads(messages[1])["run"] == "r"
     assert kept[0] == 0
     assert written.read_text().startswith('"run","at"\n"r",')
     for code, out, err in others[:2]:
         assert (code, out) == (2, "")
-        assert "takes pyarrow, which is not installed: pip install 'hansard[arrow]'" in err
+        assert "takes pyarrow, which is not installed: pip install '.[arrow]'" in err
     code, _, err = others[2]
     assert code == 2
-    assert "'hansard[arrow]'" in err
+    assert "'.[arrow]'" in err
 
 
 COMMANDS = """

@@ -134,7 +134,8 @@ def _parts(fields: dict[str, Any], kind: str) -> Sequence[Any]:
     parts = fields.get(kind)
     if isinstance(parts, list | tuple):
         return parts
-    raise BadValue(kind, f"{parts!r:.80}", "give a list of names or tables")
+    fact = "none are given" if parts is None else f"{parts!r:.80}"
+    raise BadValue(kind, fact, "give a list of names or tables")
 
 
 def _named(part: Any) -> Any:

@@ -76,6 +76,7 @@ from hansard.domain.run import (
     RunStatus,
     SessionPath,
     Swap,
+    check_end,
     newest,
 )
 from hansard.domain.steps import (
@@ -312,6 +313,9 @@ async def reopen(
 
     def reopened(commits: list[Stored]) -> Append | None:
         state = followed(TeamState(), commits)
+        if name not in state.tasks:
+            message = f"there is no task {name!r} in run {run}: see 'hansard team {run}'"
+            raise Refused(message)
         news = team.decide(state, command, 0)
         return Append(stream, workspace.commit(state.version + 1, actor, news)) if news else None
 
@@ -337,7 +341,8 @@ async def finish(
     if failed is None:
         return await _end(workspace, run, RunCompleted(because=workspace.text(reason)), by)
     if not failed or reason:
-        raise BadValue("failed", f"{failed!r:.80}", "give the reason in failed=, without reason=")
+        fact = "a reason is given beside it" if failed else "it is empty"
+        raise BadValue("failed", fact, "give the reason of the failure here alone")
     error = Failure("EndedByHand", workspace.text(failed), module="hansard")
     return await _end(workspace, run, RunFailed(error=error), by)
 
@@ -367,6 +372,8 @@ async def _end(
         if state.status is RunStatus.UNKNOWN:
             raise NotFound(f"run {run}", "see 'hansard runs'")
         refuse_observed(run, state)
+        state.demand_own()
+        check_end(state, event, run)
         news = decided(state, [event])
         return Append(life, workspace.commit(state.version + 1, actor, news)) if news else None
 

@@ -112,7 +112,7 @@ def read_bounded(path: Path, bytes_max: int, remedy: str) -> bytes:
             raw = file.read(bytes_max + 1)
     except OSError as error:
         fact = f"it cannot be read: {error.strerror or error}"
-        raise BadValue(str(path), fact, remedy) from error
+        raise BadValue(str(path), fact, "name a file that can be read") from error
     if len(raw) > bytes_max:
         raise BadValue(str(path), f"it has more than {bytes_max:,} bytes", remedy)
     return raw

@@ -409,9 +409,12 @@ def run_line() -> None:
     code = ERROR
     _prepare_output()
     try:
-        command()(args=hoist_global_options(sys.argv[1:]), prog_name="hansard")
+        arguments = hoist_global_options(sys.argv[1:])
+        code = command()(args=arguments, prog_name="hansard", standalone_mode=False) or 0
     except HansardError as error:
         _print_error(error)
+    except _USAGE_ERROR as error:
+        _print_usage_error(error)
     except KeyboardInterrupt as error:
         code = INTERRUPTED
         _print_notes(error)
@@ -429,6 +432,20 @@ def run_line() -> None:
     except OSError as error:
         code = _failed_by(error)
     sys.exit(code)
+
+
+_USAGE_ERROR: Any = typer.BadParameter.__base__
+"""Class of errors of the command line; typer exports only this subclass of it."""
+
+
+def _print_usage_error(error: Any) -> None:
+    message = error.format_message()
+    if "\n" in message:  # the help of a group without a command
+        error.show()
+        return
+    path = error.ctx.command_path if error.ctx is not None else "hansard"
+    remedy = "" if "'hansard" in message else f"; see '{path} --help'"
+    sys.stderr.write(f"error: {message[:1].lower()}{message[1:].rstrip('.')}{remedy}\n")
 
 
 _OF_OUTPUT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}

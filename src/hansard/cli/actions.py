@@ -119,6 +119,8 @@ async def show_actions(
         output.hint_erased(fetch)
     cache = with_slots(cache, params) if params else cache
     _give(cache, file)
+    if not cache.actions:
+        output.hint(f"run {run}: {cache.final_state.error}")
 
 
 @actions.command("run")
@@ -183,6 +185,8 @@ async def import_cache(
             "NAME", f"{name!r:.80} looks like a file path", "leave out slashes and .json"
         )
     cache, _ = opened_cache(file)
+    if not cache.actions:
+        raise BadValue(str(file), "it has no action", "export a run with actions of a browser")
     async with beginning() as workspace:
         label = await versions.label_of_runs(workspace, [cache.run])
         done = await caches.save(workspace, name, cache, reason=reason, by=by, label=label)

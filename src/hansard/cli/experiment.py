@@ -20,7 +20,7 @@ from hansard.cli.common import By, Commands, Reason, argument, flag, option
 from hansard.cli.opening import answering, beginning, reading
 from hansard.cli.output import Column, Hint, Lines, Part
 from hansard.domain.choices import counted, moment
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadValue, install
 from hansard.domain.experiment import Better, ExperimentRegistered
 from hansard.inspect import comparison_parts as reads
 from hansard.inspect import experiments as price_reads
@@ -67,7 +67,10 @@ def from_file(path: Path) -> tuple[str, ExperimentRegistered]:
     if "name" not in fields:
         raise BadValue(f"{path}", "it has no name", 'begin it with name = "..."')
     name = fields.pop("name")
-    return name, plans.plan(**fields)
+    try:
+        return name, plans.plan(**fields)
+    except BadValue as error:
+        raise BadValue(f"{path}: {error.where}", error.fact, error.remedy) from error
 
 
 @experiment.command("register")
@@ -262,8 +265,7 @@ async def list_prices(
 
 
 NO_PICTURES = (
-    "the page has no pictures: matplotlib, which draws them, is not installed: "
-    "pip install 'hansard[plots]'"
+    f"the page has no pictures: matplotlib, which draws them, is not installed: {install('plots')}"
 )
 
 VERDICT_STYLES = {"better": "bold green", "worse": "bold red", "": ""}

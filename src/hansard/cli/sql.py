@@ -21,7 +21,7 @@ from hansard.cli.common import Agent, Commands, GlobalOptions, argument, flag, o
 from hansard.cli.opening import place_of, published, reading_raw, reading_run, settings
 from hansard.client.opening import data_dir_of
 from hansard.domain.choices import counted
-from hansard.domain.errors import CallerError
+from hansard.domain.errors import CallerError, install
 from hansard.inspect.answer import plain_text
 from hansard.projections.errors import Held, Unusable
 from hansard.projections.sql_sandbox.answer import (
@@ -269,8 +269,8 @@ def _is_arrow(form: Format, out: Path | None) -> bool:
         raise CallerError(f"{form} is not for a terminal: give -o FILE")
     if not ARROW:
         raise CallerError(
-            f"{form} takes pyarrow, which is not installed: pip install 'hansard[arrow]', or ask "
-            "for ndjson or csv"
+            f"{form} takes pyarrow, which is not installed: {install('arrow')}, or ask for ndjson "
+            "or csv"
         )
     return True
 

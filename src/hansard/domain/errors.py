@@ -143,11 +143,14 @@ class ExtraMissing(CallerError):
     """
 
     def __init__(self, what: str, package: str, extra: str) -> None:
-        super().__init__(
-            f"{what} takes {package}, which is not installed: pip install 'hansard[{extra}]'"
-        )
+        super().__init__(f"{what} takes {package}, which is not installed: {install(extra)}")
         self.package = package
         self.extra = extra
+
+
+def install(extra: str) -> str:
+    """Return the remedy for a missing extra: the package is on no index."""
+    return f"pip install '.[{extra}]' in a clone of Hansard"
 
 
 def import_extra(module: str, what: str, package: str, extra: str) -> Any:

@@ -247,7 +247,7 @@ def decide(state: ExperimentState, event: ExperimentEvent) -> Sequence[Experimen
             raise Refused(message)
         return ()
     if state.plan is None:
-        message = "it is not registered: register it first"
+        message = "it is not registered: see 'hansard experiment list'"
         raise Refused(message)
     return () if state.stopped is not None else (event,)
 

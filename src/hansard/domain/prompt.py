@@ -198,7 +198,11 @@ def decide(state: PromptState, event: PromptEvent) -> Sequence[PromptEvent]:
             values.demand_text(event.text, "feedback")
             rating = event.rating
             if rating is not None and not 0 <= rating <= 1:
-                raise BadValue("rating", f"{rating}", "give 0 (not at all) to 1 (fully), or none")
+                raise BadValue(
+                    "rating",
+                    f"{rating} is out of range",
+                    "give 0 (not at all) to 1 (fully), or none",
+                )
             if not event.text and rating is None:
                 raise BadValue("feedback", "neither a text nor a rating", "give one of them")
             return (event,)

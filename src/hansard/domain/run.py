@@ -618,6 +618,8 @@ def _apply_end(state: RunState, event: RunCompleted | RunFailed | RunCancelled) 
     if isinstance(event, RunFailed):
         left = state.ends.get(event.agent)
         state.error = left.error if left is not None and left.error else event.error
+    else:
+        state.error = None
 
 
 _ENDS: Mapping[type[Event], RunStatus] = {
@@ -652,7 +654,7 @@ def decide(state: RunState, event: RunEvent) -> Sequence[RunEvent]:
         case RunAgentLeft():
             return _leave(state, event)
         case RunCompleted() | RunFailed() | RunCancelled():
-            return _end(state, event)
+            return (event,) if check_end(state, event) else ()
         case _:
             assert_never(event)
 
@@ -688,14 +690,19 @@ def _demand(state: RunState, agent: str) -> None:
         raise Refused(message)
 
 
-def _end(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> Sequence[RunEvent]:
+def check_end(
+    state: RunState, event: RunCompleted | RunFailed | RunCancelled, run: str = ""
+) -> bool:
+    """Return whether a run may end by an event; False if it already has that status. Raises Refused
+    if it ended with another one; the message names the run if given.
+    """
     end = _ENDS[type(event)]
-    if state.status is end:
-        return ()
-    if state.status in (RunStatus.UNKNOWN, RunStatus.COMPLETED, RunStatus.CANCELLED):
-        message = f"the run is {state.status} and cannot become {end}: resume it first"
+    if state.status not in (RunStatus.OPEN, end):
+        named = f"run {run}" if run else "the run"
+        how = f" with 'hansard run resume {run}'" if run else ""
+        message = f"{named} is {state.status} and cannot become {end}: resume it first{how}"
         raise Refused(message)
-    return (event,)
+    return state.status is RunStatus.OPEN
 
 
 def _leave(state: RunState, event: RunAgentLeft) -> Sequence[RunEvent]:

@@ -63,6 +63,10 @@ ANSWERS = frozenset({"ToolErrorResult", "ErrorAnswer", "NotCalled"})
 """Names of the errors of `hansard.ext.mcp` that carry a server's answer."""
 
 
+_MEANINGS = {"GeneratorExit": "the program dropped the session without ending it"}
+"""Explanations of exceptions that have no text."""
+
+
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """An exception as it is recorded: its class's name, its text, its arguments and attributes.
 
@@ -91,7 +95,8 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def text(self) -> str:
         """The class's name, and the text if it is not empty."""
-        return f"{self.type}: {self.message}" if self.message else self.type
+        message = self.message or _MEANINGS.get(self.type)
+        return f"{self.type}: {message}" if message else self.type
 
     @property
     def is_answer(self) -> bool:

@@ -266,11 +266,12 @@ class RecordOperations(Noun[C_co]):
             run: The run's id.
             by: The author on record.
             reason: The reason why it counts as completed.
-            failed: The reason why the run counts as failed; None ends it as completed.
+            failed: The reason why the run counts as failed, in place of `reason`; None ends it as
+                completed.
 
         Raises:
             NotFound: There is no such run.
-            Refused: The run has ended with another status.
+            Refused: The run has ended with another status: resume it first.
             BadValue: `failed` is empty, or `reason` is given beside it.
         """
         return await runs.finish(self._workspace, run, by=by, reason=reason, failed=failed)

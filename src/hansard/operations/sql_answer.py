@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from hansard.domain.choices import NOTHING, Brief, counted, listed
-from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.errors import BadValue, CallerError, install
 from hansard.inspect.answer import plain_text
 from hansard.projections.snapshots import Reader
 from hansard.projections.sql_sandbox import answer
@@ -37,7 +37,7 @@ class AnswerCut(UserWarning):
     """
 
 
-EXTRAS = {"pyarrow": "'hansard[arrow]'", "matplotlib": "'hansard[plots]'"}
+EXTRAS = {"pyarrow": "arrow", "matplotlib": "plots"}
 """Extras of hansard by the package that they install."""
 
 
@@ -52,10 +52,8 @@ class NotInstalled(CallerError):
     """
 
     def __init__(self, package: str, form: str, instead: str = "take arrow() or rows") -> None:
-        extra = EXTRAS.get(package, package)
-        super().__init__(
-            f"{form} takes {package}, which is not installed: pip install {extra}, or {instead}"
-        )
+        remedy = install(EXTRAS[package]) if package in EXTRAS else f"pip install {package}"
+        super().__init__(f"{form} takes {package}, which is not installed: {remedy}, or {instead}")
         self.package = package
 
 

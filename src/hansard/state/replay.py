@@ -273,7 +273,7 @@ class States:
         """Return the current life of a run. Raises NotFound."""
         commits = await self.commits(RunStream(run))
         if not commits:
-            raise _no_run(run)
+            raise NotFound(f"run {run}", "see 'hansard runs'")
         return fold_life(commits)
 
     async def run(

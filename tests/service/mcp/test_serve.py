@@ -551,7 +551,7 @@ def test_without_the_package_it_says_what_to_install(call: Call, monkeypatch: py
     monkeypatch.setitem(sys.modules, "mcp_types", None)
     result = call("mcp", "serve")
     assert result.code == 2
-    assert "pip install 'hansard[mcp]'" in result.err
+    assert "pip install '.[mcp]'" in result.err
 
 
 @pytest.mark.thorough(

@@ -548,7 +548,8 @@ async def install(
 def _bytes(path: Path, most: int) -> bytes:
     """Return the bytes of a plain file. Raises BadValue."""
     if not path.is_file():
-        raise BadValue(str(path), "it is not a regular file", "name a file")
+        fact = "it is not a regular file" if path.exists() else "there is no such file"
+        raise BadValue(str(path), fact, "name a file")
     return read_bounded(path, most, "name another file")
 
 

@@ -290,7 +290,7 @@ async def feed_back(
     """
     if rating is not None:
         if type(rating) is bool or not isinstance(rating, int | float):
-            raise BadValue("rating", f"{rating!r:.80}", "give a number from 0 to 1")
+            raise BadValue("rating", f"{rating!r:.80} is no number", "give one from 0 to 1")
         rating = float(rating)
     if run and await workspace.log.last(RunStream(run)) is None:
         raise NotFound(

@@ -34,7 +34,7 @@ import msgspec
 from hansard.agents.errors import ToolError
 from hansard.agents.steps.placeholders import Path, rebuilt
 from hansard.domain import value_types, values
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadValue, install
 from hansard.domain.value_types import RECORD_TAG, Tagged, ValueType
 from hansard.domain.values import Plain, Secret, fields_of_record, plain
 
@@ -160,7 +160,7 @@ def _arrow() -> Any:
         return importlib.import_module("pyarrow")
     except ModuleNotFoundError as error:
         fact = "a frame or table is recorded by pyarrow, which is not installed"
-        raise BadValue("a value", fact, "pip install 'hansard[arrow]'") from error
+        raise BadValue("a value", fact, install("arrow")) from error
 
 
 def _to_stream(table: Any) -> bytes:

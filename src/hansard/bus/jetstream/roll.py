@@ -14,7 +14,7 @@ import msgspec
 
 from hansard.bus import subjects
 from hansard.bus.archive import archive_at
-from hansard.bus.errors import BrokerError
+from hansard.bus.errors import BrokerError, NotFound
 from hansard.bus.jetstream import streams
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import (
@@ -80,13 +80,13 @@ async def roll(admin: Broker, workspace: str, policy: Policy | None = None) -> R
     """Seal the open generation and open the next, or finish a roll that was interrupted; return
     the open generation. An empty one is not sealed, nor one that is not due by the policy.
 
-    Raises BrokerError, NoAnswer, Unreachable.
+    Raises NotFound, BrokerError, NoAnswer, Unreachable.
     """
     at = await survey(Direct(admin), workspace)
     if (at.archived or at.missing) and not at.streams:
         at = await streams.ensure(admin, workspace)
     if not at.streams:
-        raise BrokerError(f"rolling {workspace!r}", STREAM_NOT_FOUND, "it has no log")
+        raise NotFound(f"workspace {workspace!r}", "'hansard status' lists the workspaces")
     streams.demand_home(workspace, at)
     newest, began, sealed = at.streams[-1], time.monotonic(), False
     if not newest.is_sealed and newest.last >= newest.first:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from hansard.domain.errors import CallerError
+from hansard.domain.errors import CallerError, install
 
 HEADLESS = "chromium-headless-shell"
 """Names of the headless build of chromium.
@@ -40,7 +40,7 @@ async def page(*, window: bool = False, arguments: Sequence[str] = ()) -> AsyncG
     try:
         from playwright.async_api import Error, async_playwright  # noqa: PLC0415 -- an extra, which only this command needs
     except ImportError:
-        message = "playwright is not installed: pip install 'hansard[browser]'"
+        message = f"playwright is not installed: {install('browser')}"
         raise CallerError(message) from None
     async with async_playwright() as player:
         try:

@@ -132,6 +132,9 @@ def of_error(error: HansardError) -> Response:
         fields["fact"] = f"{error.what} was not found"
         fields["remedy"] = str(error).removeprefix(f"{fields['fact']}: ")
     whole = str(error)
+    if type(error) is Refused:  # a message "fact: remedy"
+        fields["fact"], _, fields["remedy"] = whole.rpartition(": ")
+        fields["fact"] = fields["fact"] or fields.pop("remedy")
     if fields.get("remedy"):
         whole = whole.removesuffix(f": {fields['remedy']}")
     report = Problem(
