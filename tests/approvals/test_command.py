@@ -54,7 +54,8 @@ def test_what_waits_is_listed_and_granted(call, record, waiting):
     assert line["arguments"]["to"] == "bob"
     granted = call("approvals", "grant", name[:30], "--reason", "read it", "--by", "eva")
     assert granted.code == 0
-    assert granted.out == f"approval {name[:30]} is granted\n"
+    what = f"approval {name} of send_mail (ada#1 of run r)"
+    assert granted.out == f"{what} is granted by eva\n"
     agent.join()
     assert outcomes == ["sent to bob"]
     assert "no call waits for approval" in call("approvals").out
@@ -71,7 +72,9 @@ def test_what_waits_is_denied(call, record, waiting):
     [question] = record.approvals.list()
     name = question.approval.id
     denied = call("approvals", "deny", name, "--reason", "too early", "--by", "eva", "--json")
-    assert msgspec.json.decode(denied.out) == {"result": None}
+    line = msgspec.json.decode(denied.out)
+    assert (line["run"], line["tool"], line["by"]) == ("r", "send_mail", "eva")
+    assert line["summary"].endswith("is denied by eva")
     agent.join()
     assert "'eva' denied it" in outcomes[0]
     assert outcomes[0].count("too early") == 1

@@ -56,7 +56,8 @@ def test_register_stop_and_assign(call, file, record):
     assert lines == [{"experiment": "greeting", "unit": "t-0", "unit_is": "task", "arm": arm}]
     assert record._portal.run(record.workspace.log.head()) == head
     assert "is stopped" in call("experiment", "stop", "greeting", "--reason", "enough").out
-    assert call("experiment", "stop", "greeting", "--json").lines == [{"result": False}]
+    [stopped] = call("experiment", "stop", "greeting", "--json").lines
+    assert (stopped["name"], stopped["result"]) == ("greeting", False)
     assert "is stopped" in call("experiment", "assign", "greeting", "t-0").err
     for arguments in (["assign", "nope", "u"], ["show", "nope"], ["stop", "nope"]):
         refused = call("experiment", *arguments)

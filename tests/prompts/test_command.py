@@ -34,11 +34,21 @@ def test_versions_by_the_command_line(call, record, tmp_path):
     assert refused.code == 2
     assert "say reason= (--reason) why it is moved" in refused.err
     [moved] = call("prompt", "promote", "rag@2", "--reason", "shorter", "--json").lines
-    assert moved == {"result": None}  # no experiment's verdict
+    assert moved["summary"] == "production names rag@2"  # no experiment's verdict
+    assert "experiment 'e'" in call("prompt", "promote", "rag@1", "--experiment", "e").err
+    assert "leave out spaces" in call("prompt", "alias", "rag@1", "bad alias").err
+    call("prompt", "alias", "rag@1", "old")
+    assert (
+        call("prompt", "alias", "rag", "old", "--take-away").out == "old names no version of rag\n"
+    )
     assert call("prompt", "retire", "rag@1", "--reason", "old").out == "rag@1 is retired\n"
+    [retired] = call("prompt", "retire", "rag@1", "--by", "eva", "--json").lines
+    named = {"reference": "rag@1", "by": "eva", "prompt": "rag", "version": 1}
+    assert retired == named | {"result": False, "summary": "rag@1 is retired already"}
+    assert "prompt 'nope' was not found" in call("prompt", "retire", "nope").err
     [listed] = call("prompt", "list", "--json").lines
     assert (listed["versions"], listed["retired"], listed["aliases"]) == (2, 1, {"production": 2})
-    *versions, first, second = call("prompt", "log", "rag", "--json").lines
+    *versions, first, second, _, _ = call("prompt", "log", "rag", "--json").lines
     assert [each["parents"] for each in versions] == [[], [1]]
     assert versions[0]["metrics"] == {"user_satisfaction": 0.25}
     assert (first["before"], second["before"], second["because"]) == (None, 1, "shorter")

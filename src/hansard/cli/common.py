@@ -45,7 +45,7 @@ def flag(name: str, help_: str) -> Any:
 
 def help_of(documentation: str) -> str:
     """Return the description of a method as that of its command, which prints what it returns."""
-    text = re.sub(r"; return [^.]*\.|\s*\bReturn False if [^.]*\.", _ends, documentation)
+    text = re.sub(r"; return [^.]*\.|(?<=\.)\s+Return [^.]*\.", _ends, documentation)
     return re.sub(r"^Return ", "Show ", text.strip())
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from types import NoneType, SimpleNamespace
+from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
 import typer
@@ -16,7 +17,17 @@ import typer
 from hansard.bus import slices
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import SLICES, By, Commands, Reason, Run, argument, help_of, option
+from hansard.cli.common import (
+    SLICES,
+    By,
+    Commands,
+    Reason,
+    Run,
+    argument,
+    help_of,
+    option,
+    within,
+)
 from hansard.cli.opening import settings
 from hansard.cli.output import Column, Part
 from hansard.client.opening import check_data_dir, open_with_tables
@@ -24,7 +35,7 @@ from hansard.client.options import Defaults
 from hansard.client.record import AsyncRecord
 from hansard.domain.choices import NOTHING, moment
 from hansard.domain.errors import BadValue
-from hansard.inspect.answer import find_run
+from hansard.inspect.answer import Listed, find_run
 from hansard.operations.declare import Noun, Operation, documented, of_record
 from hansard.operations.experiments import Experiments
 from hansard.operations.record import RecordOperations
@@ -43,7 +54,10 @@ COMMON = {"by": By, "reason": Reason, "run": Run}
 """Parameters with the same text in all commands."""
 
 View = str | Callable[[Any], "str | Iterable[Part]"]
-"""Renders an answer for people; a text has the arguments and `result` in braces."""
+"""Renders an answer for people; a text has the arguments, facts and `result` in braces."""
+
+Facts = Callable[[AsyncRecord, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+"""Looks up in the record what the arguments of a completed command name."""
 
 
 def derive(
@@ -52,16 +66,17 @@ def derive(
     names: str,
     *,
     views: Mapping[str, View] = NOTHING,
+    facts: Facts | None = None,
     begins: bool = False,
 ) -> None:
     """Add a command to a group for each of some operations of a noun of the record.
 
-    `names` are words; `hansard.cli.declared` reads them from the source. With `begins` the
-    workspace need not exist.
+    `names` are words; `hansard.cli.declared` reads them from the source. A view `alias take_away`
+    is that of `alias` with this argument. With `begins` the workspace need not exist.
     """
     for name in names.split():
         each: Operation = getattr(noun, name).operation
-        function = _function(each, views.get(name, _shown), begins=begins or each.begins)
+        function = _function(each, views, facts, begins=begins or each.begins)
         group.command(command_name(name), help=help_of(documented(each)[0]))(function)
 
 
@@ -82,7 +97,7 @@ def group(name: str) -> Any:
             text = help_of(documented(operation)[0])
             register = commands.command(command_name(operation.attribute), help=text)
             begins, is_core = operation.begins, False
-            register(_function(operation, _shown, begins=begins, is_core=is_core))
+            register(_function(operation, begins=begins, is_core=is_core))
     commands.callback()(lambda: None)  # a group, also of one command
     return typer.main.get_group(commands)
 
@@ -98,29 +113,48 @@ async def recording(*, begins: bool) -> AsyncGenerator[AsyncRecord]:
         yield record
 
 
-def _function(operation: Operation, view: View, *, begins: bool, is_core: bool = True) -> Any:
+def _function(
+    operation: Operation,
+    views: Mapping[str, View] = NOTHING,
+    facts: Facts | None = None,
+    *,
+    begins: bool,
+    is_core: bool = True,
+) -> Any:
     """Return the function of a command, with the parameters of an operation. An operation of the
     core gets its run by id.
     """
     _, texts = documented(operation)
+    hints = get_type_hints(SimpleNamespace(__annotations__={**operation.hints}))  # not Annotated
     own_parameters = [each for each in operation.here.parameters.values() if each.name != "self"]
-    kinds = {each.name: _plain(operation.hints[each.name]) for each in own_parameters}
+    kinds = {each.name: _plain(hints[each.name]) for each in own_parameters}
 
-    async def run(**arguments: Any) -> None:
+    async def run(**options: Any) -> None:
+        arguments = {name: value for name, value in options.items() if value is not None}
         for name, value in arguments.items():
             if isinstance(value, str) and kinds[name] in (None, datetime):
                 arguments[name] = _decoded(name, value, kinds[name])
+        view = _view(views, operation.attribute, arguments)
         async with recording(begins=begins) as record:
             if is_core and isinstance(which := arguments.get("run"), str) and which:
                 arguments["run"] = await find_run(record.workspace, which)
             answer = await operation.method_of(record)(**arguments)
-        is_object = isinstance(answer, msgspec.Struct | list)
+            named = {**arguments}
+            if facts is not None and isinstance(view, str):
+                named |= await facts(record, arguments)
+            line = {k: v for k, v in named.items() if v not in ("", []) and v is not False}
+            if answer == []:
+                filters = within(**{name: str(line[name]) for name in line if name != "by"})
+                what = f"{operation.method.replace('.', ' ')}: nothing{filters}"
+                output.hint(f"{what}, as of position {await record.workspace.log.head()}")
+        line["result"] = answer
         if isinstance(view, str):
             already = " already" * (answer is False)
-            shown: Any = view.format(**arguments, result=answer) + already
+            shown: Any = view.format(**named, result=answer) + already
+            line["summary"] = shown
         else:
             shown = view(answer)
-        output.show(answer if is_object else {"result": answer}, shown)
+        output.show(answer if isinstance(answer, msgspec.Struct | list) else line, shown)
 
     parameters = []
     for each in own_parameters:
@@ -139,17 +173,22 @@ def _function(operation: Operation, view: View, *, begins: bool, is_core: bool =
             default = list(default)
         if kind in (None, datetime):
             kind = str if default is each.empty else str | None
-            default = default if default is each.empty else None
+        if default is not each.empty and NoneType in get_args(kind):
+            default = None
         parameters.append(each.replace(annotation=Annotated[kind, mark], default=default))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
 
 
+def _view(views: Mapping[str, View], attribute: str, arguments: Mapping[str, Any]) -> View:
+    """Return the view of a command with its arguments."""
+    keys = (f"{attribute} {name}" for name, value in arguments.items() if value)
+    return next((views[each] for each in (*keys, attribute) if each in views), _shown)
+
+
 def _plain(hint: Any) -> Any:
     """Return the type of a parameter as a command takes it; None for one that it takes as JSON."""
-    while get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
     parts = {*get_args(hint)} or {hint}
     if hint == TEXTS:
         return list[str]
@@ -173,11 +212,13 @@ def _shown(answer: Any) -> Iterable[Part]:
     """Return an answer for people: a table of objects, the fields of one, or the value."""
     match answer:
         case list():
-            yield from _listed(answer) if answer else [output.Hint("nothing")]
+            yield from _listed(answer) if answer else []
         case msgspec.Struct():
             fields = msgspec.structs.asdict(answer)
             parts = {n: each for n, each in fields.items() if isinstance(each, PARTS)}
             yield output.pairs((n, _text(each)) for n, each in fields.items() if n not in parts)
+            if isinstance(answer, Listed) and not any(parts.values()):
+                yield f"no {' or '.join(parts)}"
             for name, each in parts.items():
                 if isinstance(each, msgspec.Struct):
                     yield from ("", name, *_shown(each))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import runpy
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +27,7 @@ from hansard.cli.experiment import table
 from hansard.cli.opening import answering, beginning, named, reading, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client.connect import opened
+from hansard.client.record import AsyncRecord
 from hansard.domain import ids
 from hansard.domain import prompt as prompts
 from hansard.domain.choices import counted
@@ -248,6 +249,16 @@ def _render_report(evidence: PromptReport) -> Iterator[Part]:
     yield f"intervals at {1 - evidence.alpha:.0%}, as of position {evidence.position}"
 
 
+async def _named(record: AsyncRecord, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the prompt and the version that a command's reference or alias names."""
+    name, which = prompts.split(arguments["reference"])
+    if arguments.get("take_away"):
+        return {"prompt": name}
+    which = arguments.get("alias", which)
+    made = await record.prompts.get(f"{name}@{which}" if which else name)
+    return {"prompt": name, "version": made.version}
+
+
 derive(
     prompt,
     Prompts,
@@ -255,11 +266,13 @@ derive(
     views={
         "log": _render_log,
         "report": _render_report,
-        "alias": "{alias} names {reference}",
-        "give_feedback": "feedback on version {result}",
-        "retire": "{reference} is retired",
-        "promote": "{alias} names {reference}",
+        "alias": "{alias} names {prompt}@{version}",
+        "alias take_away": "{alias} names no version of {prompt}",
+        "give_feedback": "feedback on {prompt}@{result}",
+        "retire": "{prompt}@{version} is retired",
+        "promote": "{alias} names {prompt}@{version}",
     },
+    facts=_named,
 )
 
 

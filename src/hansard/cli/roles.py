@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -27,6 +27,7 @@ from hansard.client.credentials import (
     make,
     sync_broker,
 )
+from hansard.client.record import AsyncRecord
 from hansard.domain import ids
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import counted
@@ -489,9 +490,22 @@ def _diff(request: Question) -> Iterator[Part]:
 
 
 derive(roles, Roles, "withdraw", views={"withdraw": "role {name} is withdrawn"})
+
+
+async def _question(record: AsyncRecord, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answered request and its call."""
+    every = await record.approvals.list(answered=True)
+    [found] = [each for each in every if each.approval.id.startswith(arguments["approval"])]
+    names = ("approval", "agent", "step", "tool")
+    return {"run": found.run} | {name: getattr(found.approval.request, name) for name in names}
+
+
+ANSWERED = "approval {approval} of {tool} ({agent}#{step} of run {run})"
+
 derive(
     approvals,
     Approvals,
     "grant deny",
-    views={"grant": "approval {approval} is granted", "deny": "approval {approval} is denied"},
+    views={"grant": f"{ANSWERED} is granted by {{by}}", "deny": f"{ANSWERED} is denied by {{by}}"},
+    facts=_question,
 )

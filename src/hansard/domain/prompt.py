@@ -262,6 +262,8 @@ def _aliased(state: PromptState, event: PromptAliased) -> Sequence[PromptEvent]:
     values.demand_text(event.because, "reason")
     current = state.aliases.get(event.alias)
     if event.version is not None:
+        if event.alias.split() != [event.alias]:
+            raise BadName("alias", event.alias[:80], "leave out spaces")
         demand_usable(state, event.version)
     if current == event.version:
         return ()

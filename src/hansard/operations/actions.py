@@ -127,15 +127,13 @@ class Actions(Noun[C_co], noun="actions"):
     async def list(self) -> KeptCaches:
         """List the kept action caches, with unreviewed heals.
 
-        It is the output of `hansard actions list`. Raises ProjectionError, Refused as `sql`.
+        Raises ProjectionError, Refused as `sql`.
         """
         return await self._context.read(kept_actions.caches, "action_caches")
 
     @operation(needs=_reads("actions_log"), takes=Takes.LONG)
     async def log(self, name: Name) -> ActionsLog:
         """Return the changes of an action cache, and their reasons.
-
-        It is the output of `hansard actions log`.
 
         Raises:
             NotFound: There is no such cache.
@@ -266,7 +264,7 @@ class Experiences(Noun[C_co], noun="experiences"):
             tools: Tools, all of which it must call.
             address: The place of the task: an address, or a host.
             limit: Most results.
-            retired: True to include retired ones.
+            retired: Find retired ones, too.
 
         Raises:
             BadValue: No criterion is given, or one is invalid.

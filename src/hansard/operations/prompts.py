@@ -170,14 +170,13 @@ class Prompts(Noun[C_co], noun="prompts"):
             reference: The version: `rag@3`.
             alias: The alias, such as `production`.
             reason: The reason on record.
-            expected: The version that it names now, None for none: any other one is a conflict. By
-                default the version at the time of the call.
+            expected: The version that it must name now, by default any: another is a conflict.
             take_away: Remove the alias instead; the reference is then its prompt.
             by: The author on record.
 
         Raises:
             PromptConflict: Another writer moved it first, or it does not name the `expected`
-                version; the error has both versions.
+                version (None: it names one); the error has both versions.
             Refused: The version is retired, or does not exist.
             NotFound: There is no such prompt.
             BadName: The alias or the reference is malformed.
@@ -262,7 +261,7 @@ class Prompts(Noun[C_co], noun="prompts"):
     ) -> PromptEvidence | None:
         """Move an alias to a version that an experiment found better.
 
-        Return the experiment's verdict, None without an experiment.
+        Return the experiment's verdict; None with a reason instead.
 
         Args:
             reference: The version, as NAME@NUMBER or NAME@ALIAS.
@@ -308,7 +307,7 @@ class Prompts(Noun[C_co], noun="prompts"):
     async def log(self, name: str) -> PromptLog:
         """Return the versions of a prompt and its alias history.
 
-        Versions have the mean scores of their runs. It is the output of `hansard prompt log`.
+        Versions have the mean scores of their runs.
 
         Raises:
             NotFound: There is no such prompt.

@@ -313,11 +313,11 @@ async def retire(
     is named).
     """
     name, which = prompts.split(reference)
-    if not which:
-        raise BadValue("version", "none is named", f"say which: {name}@3")
     reason = workspace.text(reason)
 
     def retired(state: PromptState) -> PromptRetired:
+        if not which:
+            raise BadValue("version", "none is named", f"say which: {name}@{max(state.versions)}")
         return PromptRetired(version=prompts.resolve(state, which), because=reason)
 
     return await versions.change(workspace, PROMPTS, name, retired, by=by)
