@@ -163,7 +163,7 @@ def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Cal
     assert f"hansard run finish {run} [--failed REASON]" in shown
     ended = call(*at, "run", "finish", run, "--failed", "its machine was switched off")
     assert ended.code == 0, ended.err
-    assert f"run {run} is ended" in ended.out
+    assert f"run {run} is ended as failed" in ended.out
     shown = call(*at, "run", "show", run).out
     assert "its machine was switched off" in shown
     assert "at work" not in shown

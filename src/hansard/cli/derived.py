@@ -266,6 +266,7 @@ derive(
     views={
         "reopen": "task {task} of run {run} is open",
         "finish": "run {run} is ended",
+        "finish failed": "run {run} is ended as failed",
         "cancel": "run {run} is cancelled",
     },
 )
