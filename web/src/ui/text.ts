@@ -146,3 +146,12 @@ export function preview(value: unknown, most = PREVIEW_CHARACTERS): string {
   write(value, 0);
   return full() ? out.slice(0, most - 1) + "…" : out;
 }
+
+// JSON, or else the text itself.
+export function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}

@@ -1,6 +1,6 @@
 // Change a value and go on from here: the plan of a fork, the fork, and the worker that runs it.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { address, query, setQuery } from "../../app/place";
 import { useRead, useReload, useStream, useWrite } from "../../app/reads";
 import { Empty, Facts, Failed, Pill, Rec, Shown } from "../../ui/pieces";
@@ -58,8 +58,7 @@ const NOTES: Record<string, string> = {
 };
 
 function EditField({ edit, text, set }: { edit: Edit; text: string; set: (text: string) => void }) {
-  const isText = typeof edit.value === "string";
-  const form = edit.edit === "prompt" ? "" : isText ? ", a text" : ", as JSON";
+  const form = edit.edit === "prompt" ? "" : typeof edit.value === "string" ? ", a text" : ", as JSON";
   const note = NOTES[edit.edit];
   return (
     <div>
@@ -78,6 +77,7 @@ function Planned({ plan, at, isOld }: { plan: Plan; at: unknown; isOld: boolean 
   const [reason, setReason] = useState("");
   const [hasWorker, setWorker] = useState(true);
   const [mistake, setMistake] = useState("");
+  const forks = useRef<Record<string, string>>({}); // by request: one is made once, also if asking for a worker fails
   const make = async () => {
     const edits: { step: string; result?: unknown; prompt?: string }[] = [];
     for (const [index, { name: step, edit, value }] of plan.edits.entries()) {
@@ -89,9 +89,10 @@ function Planned({ plan, at, isOld }: { plan: Plan; at: unknown; isOld: boolean 
     }
     setMistake("");
     await act(async (source) => {
-      const fork = await source.post<string>("/record/fork", { run: plan.run, ...(edits.length ? { edits } : { at }), effects: plan.effects, reason });
-      if (hasWorker) await source.post("/queue/request", { run: fork.data, reason });
-      setQuery({ fork: fork.data });
+      const request = { run: plan.run, ...(edits.length ? { edits } : { at }), effects: plan.effects, reason };
+      const run = (forks.current[JSON.stringify(request)] ??= (await source.post<string>("/record/fork", request)).data);
+      if (hasWorker) await source.post("/queue/request", { run, reason });
+      setQuery({ fork: run });
     });
   };
   return (

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { query, setQuery } from "../../app/place";
 import { useRead, useReload, useStream, useWrite } from "../../app/reads";
 import { Empty, Failed, Pill, Rec, Shown, Time } from "../../ui/pieces";
-import { plural } from "../../ui/text";
+import { parsed, plural } from "../../ui/text";
 import { AsOf, Page, RunLink, Unified, Value } from "./parts";
 
 interface Approval {
@@ -69,15 +69,6 @@ function ApprovalCard({ it, done }: { it: Approval; done: () => void }) {
       {problem && <Failed problem={problem} />}
     </article>
   );
-}
-
-// JSON, or else the text itself.
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return text;
-  }
 }
 
 function DoubtCard({ it, done }: { it: Doubt; done: () => void }) {

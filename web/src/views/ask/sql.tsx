@@ -7,7 +7,7 @@ import { Problem, type Source } from "../../app/source";
 import { store, stored } from "../../app/theme";
 import { Empty, Failed, Rec, Select, Waiting } from "../../ui/pieces";
 import { VirtualList } from "../../ui/list";
-import { grouped, plural, preview, printable } from "../../ui/text";
+import { grouped, parsed, plural, preview, printable } from "../../ui/text";
 import { Chart, isNumber } from "./chart";
 import { editor, type ColumnFacts, type Editor } from "./editor";
 import { AsOf, Page, Table } from "./parts";
@@ -100,7 +100,8 @@ export default function SqlView() {
 
 // Queries of this browser, by name, and examples.
 function Queries({ text, choose }: { text: () => string; choose: (text: string) => void }) {
-  const [kept, setKept] = useState<Record<string, string>>(() => JSON.parse(stored(KEPT) ?? "{}"));
+  // None where what is stored is damaged.
+  const [kept, setKept] = useState(() => ([parsed(stored(KEPT) ?? "{}")].find((saved) => typeof saved === "object") ?? {}) as Record<string, string>);
   const [name, setName] = useState("");
   const write = (next: Record<string, string>) => {
     setKept(next);

@@ -1,1 +1,0 @@
-import{m22 as o}from"./core-VFXIHOEX.js";var r=o.clock,e=o.count,n=o.differences,c=o.duration,s=o.eachWord,p=o.firstWords,i=o.firsts,x=o.grouped,d=o.inLine,f=o.moment,a=o.plural,l=o.preview,u=o.printable;export{e as a,n as b,c,x as d,d as e,f,a as g,l as h,u as i};
