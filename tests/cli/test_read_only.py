@@ -159,7 +159,7 @@ def test_nothing_is_written_that_goes_away(original, copied, temporary):
         ["run", "fork", runs.team, "--at", "life@1"],
         ["run", "settle", runs.doubt, "1", "--did-not-happen", "--reason", "I saw it"],
         ["run", "score", runs.team, "quality=1"],
-        ["run", "cancel", runs.doubt],
+        ["reuse", "invalidate", "--tool", "send", "--reason", "it changed"],
         ["price", "state", "m", "input_tokens=1", "--since", "2026-01-01T00:00:00Z"],
         ["rebuild"],
         ["up"],

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,7 +44,7 @@ def test_a_program_and_a_command_keep_out_what_the_setting_names(
     with hansard.connect("lab") as record, record.run("w", run="r") as session:
         session.message("user", f"my key is {SECRET}")
         session.tool(name="send", effects="once")(lambda to: to)("ann")
-    for run in "abcd":
+    for run in "ab":
         with (
             pytest.raises(TimeoutError),
             hansard.connect("lab") as record,
@@ -51,13 +53,17 @@ def test_a_program_and_a_command_keep_out_what_the_setting_names(
             session.tool(name="pay", effects="once")(_late)(1)
     with hansard.connect("lab") as record:
         record.prompts.add("p", "Be brief.")
+    killed = "import hansard, os; record = hansard.connect('lab')\n"
+    killed += "runs = [record.run('w', run=run) for run in 'def']\n"
+    killed += "sessions = [run.__enter__() for run in runs]\nos._exit(0)"
+    subprocess.run([sys.executable, "-c", killed], check=True, timeout=120)
     because = ("--reason", f"rotated {SECRET}")
     for words in (
         ("run", "settle", "a", "agent#1", "--happened", f"got {SECRET}", *because),
         ("run", "settle", "b", "agent#1", "--did-not-happen", *because),
-        ("run", "finish", "a", *because),
-        ("run", "finish", "b", "--failed", f"for {SECRET}"),
-        ("run", "cancel", "c", *because),
+        ("run", "finish", "d", *because),
+        ("run", "finish", "e", "--failed", f"for {SECRET}"),
+        ("run", "cancel", "f", *because),
         ("run", "score", "r", "reward=1", *because),
         ("prompt", "give-feedback", "p@1", f"less {SECRET}"),
         ("prompt", "alias", "p@1", "production", *because),

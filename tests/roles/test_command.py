@@ -50,9 +50,8 @@ def test_show_at_a_point(call, record):
 def test_withdraw(call):
     """Once; with why; it is shown as withdrawn and sees nothing."""
     call("roles", "apply", EXAMPLE)
-    assert call("roles", "withdraw", "writer", "--reason", "done", "--json").lines == [
-        {"result": True}
-    ]
+    [withdrawn] = call("roles", "withdraw", "writer", "--reason", "done", "--json").lines
+    assert (withdrawn["name"], withdrawn["result"]) == ("writer", True)
     assert "is withdrawn already" in call("roles", "withdraw", "writer").out
     assert call("roles", "show", "writer").out == "# role writer is withdrawn: done\n"
     assert tomllib.loads(call("roles", "show", "writer").out) == {}
