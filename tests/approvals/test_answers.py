@@ -87,7 +87,7 @@ async def test_who_may_answer(lab: Lab):
                             other.approvals.grant(name, by=by, role=role)
                         refusals.append(str(refused.value))
                     with pytest.raises(hansard.Blocked, match="it has no rules"):
-                        other.approvals.grant(name, by="eva", role="cheif")
+                        other.approvals.grant(name, by="eva", role="boss")
                     with pytest.raises(hansard.errors.Refused, match="may not answer it"):
                         other.approvals.grant(name, by="ada")
                     other.approvals.grant(name, by="chris")
@@ -109,7 +109,7 @@ async def test_who_may_answer(lab: Lab):
         assert [(each["principal"], each["role"], each["operation"]) for each in on_record] == [
             ("cleo", "clerk", "approve"),
             ("eva", "clerk", "approve"),
-            ("eva", "cheif", "approve"),
+            ("eva", "boss", "approve"),
         ]
 
 
