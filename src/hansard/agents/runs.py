@@ -58,6 +58,7 @@ from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, parse, raised
 from hansard.domain.redaction import check_names
 from hansard.domain.run import (
+    ENDS,
     SHARED,
     AgentJoined,
     Chain,
@@ -76,7 +77,6 @@ from hansard.domain.run import (
     RunStatus,
     SessionPath,
     Swap,
-    check_end,
     newest,
 )
 from hansard.domain.steps import (
@@ -373,7 +373,10 @@ async def _end(
             raise NotFound(f"run {run}", "see 'hansard runs'")
         refuse_observed(run, state)
         state.demand_own()
-        check_end(state, event, run)
+        end = ENDS[type(event)]
+        if state.status not in (RunStatus.OPEN, end):  # a failed one may go on, but not by hand
+            message = f"run {run} is {state.status} and cannot become {end}: resume it first with "
+            raise Refused(f"{message}'hansard run resume {run}'")
         news = decided(state, [event])
         return Append(life, workspace.commit(state.version + 1, actor, news)) if news else None
 

@@ -614,7 +614,7 @@ def _apply_leave(state: RunState, event: RunAgentLeft) -> None:
 
 def _apply_end(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> None:
     state.at_work = []
-    state.status = _ENDS[type(event)]
+    state.status = ENDS[type(event)]
     if isinstance(event, RunFailed):
         left = state.ends.get(event.agent)
         state.error = left.error if left is not None and left.error else event.error
@@ -622,7 +622,7 @@ def _apply_end(state: RunState, event: RunCompleted | RunFailed | RunCancelled) 
         state.error = None
 
 
-_ENDS: Mapping[type[Event], RunStatus] = {
+ENDS: Mapping[type[Event], RunStatus] = {
     RunCompleted: RunStatus.COMPLETED,
     RunFailed: RunStatus.FAILED,
     RunCancelled: RunStatus.CANCELLED,
@@ -654,7 +654,7 @@ def decide(state: RunState, event: RunEvent) -> Sequence[RunEvent]:
         case RunAgentLeft():
             return _leave(state, event)
         case RunCompleted() | RunFailed() | RunCancelled():
-            return (event,) if check_end(state, event) else ()
+            return _end(state, event)
         case _:
             assert_never(event)
 
@@ -690,19 +690,14 @@ def _demand(state: RunState, agent: str) -> None:
         raise Refused(message)
 
 
-def check_end(
-    state: RunState, event: RunCompleted | RunFailed | RunCancelled, run: str = ""
-) -> bool:
-    """Return whether a run may end by an event; False if it already has that status. Raises Refused
-    if it ended with another one; the message names the run if given.
-    """
-    end = _ENDS[type(event)]
-    if state.status not in (RunStatus.OPEN, end):
-        named = f"run {run}" if run else "the run"
-        how = f" with 'hansard run resume {run}'" if run else ""
-        message = f"{named} is {state.status} and cannot become {end}: resume it first{how}"
+def _end(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> Sequence[RunEvent]:
+    end = ENDS[type(event)]
+    if state.status is end:
+        return ()
+    if state.status in (RunStatus.UNKNOWN, RunStatus.COMPLETED, RunStatus.CANCELLED):
+        message = f"the run is {state.status} and cannot become {end}: resume it first"
         raise Refused(message)
-    return state.status is RunStatus.OPEN
+    return (event,)
 
 
 def _leave(state: RunState, event: RunAgentLeft) -> Sequence[RunEvent]:

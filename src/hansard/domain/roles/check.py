@@ -387,7 +387,7 @@ def decide(state: RoleState, event: RoleEvent) -> Sequence[RoleEvent]:
         case RoleWithdrawn():
             values.plain(event.because, "reason")
             if not state.version:
-                message = "it was never defined: see 'hansard roles show'"
+                message = "it is not defined: see 'hansard roles show'"
                 raise Refused(message)
             return () if state.rules is None else (event,)
         case _:
