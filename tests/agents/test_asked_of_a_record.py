@@ -181,7 +181,7 @@ async def test_a_broken_file_of_roles_changes_no_role(lab: Lab, tmp_path: Path):
     async with lab.connect() as record:
         with pytest.raises(hansard.BadValue):
             await record.roles.apply_file(file)
-        with pytest.raises(hansard.BadValue, match="give a TOML file"):
+        with pytest.raises(hansard.BadValue, match="name a file that can be read"):
             await record.roles.apply_file(tmp_path / "none.toml")
         file.write_text(ROLES, encoding="utf-8")
         assert await record.roles.apply_file(file) == {"reader": True}

@@ -75,7 +75,7 @@ def test_register_stop_and_assign(call, file, record):
         (PLAN.replace("planned = 60", "planned = 6.5"), "$.planned"),
         (PLAN + "parameters = {}", "it is not valid TOML"),
         ("", "it has no name"),
-        ('name = "x"', "arms: None; give a list"),
+        ('name = "x"', "arms: none are given; give a list"),
         (PLAN.replace('name = "greeting"', "name = 3", 1), "name 3 is not valid"),
     ],
 )

@@ -22,5 +22,5 @@ def test_a_missing_framework_is_an_error_that_names_the_extra(
     module, extra = PACKAGES[adapter]
     monkeypatch.delitem(sys.modules, f"hansard.ext.frameworks.{adapter}", raising=False)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(hansard.errors.ExtraMissing, match=rf"hansard\[{extra}\]"):
+    with pytest.raises(hansard.errors.ExtraMissing, match=rf"pip install '.\[{extra}\]"):
         importlib.import_module(f"hansard.ext.frameworks.{adapter}")

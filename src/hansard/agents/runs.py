@@ -373,8 +373,8 @@ async def _end(
             raise NotFound(f"run {run}", "see 'hansard runs'")
         refuse_observed(run, state)
         state.demand_own()
-        end = ENDS[type(event)]
-        if state.status not in (RunStatus.OPEN, end):  # a failed one may go on, but not by hand
+        end, abandoned = ENDS[type(event)], (RunStatus.FAILED, RunStatus.CANCELLED)
+        if state.status not in (RunStatus.OPEN, end) and (state.status, end) != abandoned:
             message = f"run {run} is {state.status} and cannot become {end}: resume it first with "
             raise Refused(f"{message}'hansard run resume {run}'")
         news = decided(state, [event])
