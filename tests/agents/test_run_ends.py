@@ -47,6 +47,18 @@ async def test_a_run_goes_on_when_who_began_it_leaves(record: TwinRecord):
     assert await ends(record) == ["run.agent_left", "run.agent_left", "run.failed"]
 
 
+async def test_a_failed_run_is_completed_by_its_agents_alone(record: TwinRecord):
+    """By hand it may be abandoned, not called a success; the same end again is no event."""
+    with pytest.raises(ValueError, match="no ink"):
+        await _fails(record)
+    with pytest.raises(Refused, match="run r is failed and cannot become completed: resume it"):
+        await record.finish("r")
+    assert not await record.finish("r", failed="no ink")
+    assert await record.cancel("r")
+    state = await life(record)
+    assert (state.status, state.error) == (RunStatus.CANCELLED, None)
+
+
 async def _left_by_its_starter(record):
     async with contextlib.AsyncExitStack() as inner:
         async with record.run(run="r", agent="ada") as ada:
