@@ -31,43 +31,55 @@ class ForwardingLog:
         return getattr(self.base, name)
 
 
-class RedactedLog(ForwardingLog):
+class ChangedLog(ForwardingLog):
+    """A log that changes each commit before it is written, whichever method writes it."""
+
+    def changed(self, append: Append) -> Append:
+        """Return a commit as it is written."""
+        raise NotImplementedError
+
+    async def append(self, append: Append) -> Stored:
+        """See `EventLog.append`."""
+        return await self.base.append(self.changed(append))
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
+        """See `EventLog.append_all`."""
+        return await self.base.append_all([self.changed(each) for each in appends])
+
+    async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
+        """See `EventLog.append_groups`."""
+        clean = [[self.changed(each) for each in group] for group in groups]
+        return await self.base.append_groups(clean)
+
+    async def append_bulk(self, appends: Iterable[Append]) -> int:
+        """See `EventLog.append_bulk`."""
+        return await self.base.append_bulk(self.changed(each) for each in appends)
+
+    def append_here(self, append: Append) -> Stored | None:
+        """See `AppendsHere.append_here`."""
+        here = cast("AppendsHere", self.base)
+        return here.append_here(self.changed(append))
+
+    async def append_again(self, append: Append, tried_s: float) -> Stored:
+        """See `AppendsHere.append_again`."""
+        here = cast("AppendsHere", self.base)
+        return await here.append_again(self.changed(append), tried_s)
+
+    async def as_read(self, commits: list[Stored]) -> list[Stored]:
+        """See `ReadsBack.as_read`."""
+        return await cast("ReadsBack", self.base).as_read(commits)
+
+
+class RedactedLog(ChangedLog):
     """A log whose commits are scrubbed before they are encoded."""
 
     def __init__(self, base: EventLog, redaction: Redaction) -> None:
         super().__init__(base)
         self.redaction = redaction
 
-    async def append(self, append: Append) -> Stored:
-        """See `EventLog.append`."""
-        return await self.base.append(scrubbed(append, self.redaction))
-
-    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
-        """See `EventLog.append_all`."""
-        return await self.base.append_all([scrubbed(each, self.redaction) for each in appends])
-
-    async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
-        """See `EventLog.append_groups`."""
-        clean = [[scrubbed(each, self.redaction) for each in group] for group in groups]
-        return await self.base.append_groups(clean)
-
-    async def append_bulk(self, appends: Iterable[Append]) -> int:
-        """See `EventLog.append_bulk`."""
-        return await self.base.append_bulk(scrubbed(each, self.redaction) for each in appends)
-
-    def append_here(self, append: Append) -> Stored | None:
-        """See `AppendsHere.append_here`."""
-        here = cast("AppendsHere", self.base)
-        return here.append_here(scrubbed(append, self.redaction))
-
-    async def append_again(self, append: Append, tried_s: float) -> Stored:
-        """See `AppendsHere.append_again`."""
-        here = cast("AppendsHere", self.base)
-        return await here.append_again(scrubbed(append, self.redaction), tried_s)
-
-    async def as_read(self, commits: list[Stored]) -> list[Stored]:
-        """See `ReadsBack.as_read`."""
-        return await cast("ReadsBack", self.base).as_read(commits)
+    def changed(self, append: Append) -> Append:
+        """Return the commit without secrets."""
+        return scrubbed(append, self.redaction)
 
 
 class RedactedBlobs:

@@ -25,7 +25,7 @@ from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit, revive_all
 from hansard.bus.errors import BusError, Conflict
 from hansard.bus.log import Append, EventLog, NotYet, Stored, VersionFree
-from hansard.bus.redacted_log import ForwardingLog
+from hansard.bus.redacted_log import ChangedLog, ForwardingLog
 from hansard.bus.writer import JointSender, StreamWriter, Ticket
 from hansard.domain import principal
 from hansard.domain.decider import fold
@@ -243,17 +243,13 @@ class CarriedLog(ForwardingLog):
         return len(stored)
 
 
-class LabelledLog(ForwardingLog):
+class LabelledLog(ChangedLog):
     """A log whose commits get at least a label."""
 
     def __init__(self, base: EventLog, label: Label) -> None:
         super().__init__(base)
         self._label = label
 
-    async def append(self, append: Append) -> Stored:
-        """Append as the port defines, under the label."""
-        return await self.base.append(_labelled(append, self._label))
-
-    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
-        """Append as the port defines, under the label."""
-        return await self.base.append_all([_labelled(each, self._label) for each in appends])
+    def changed(self, append: Append) -> Append:
+        """Return the commit under the label."""
+        return _labelled(append, self._label)
