@@ -266,7 +266,7 @@ class RecordOperations(Noun[C_co]):
             run: The run's id.
             by: The author on record.
             reason: The reason why it counts as completed.
-            failed: The reason why the run counts as failed, in place of `reason`.
+            failed: The reason why the run counts as failed, in place of a general reason.
 
         Raises:
             NotFound: There is no such run.
