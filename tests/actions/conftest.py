@@ -46,6 +46,13 @@ async def answered(ask: Callable[[], Awaitable[T]], within_s: float = ANSWER_S) 
         return await ask()
 
 
+async def closed(close: Callable[[], Awaitable[None]]) -> None:
+    """Close something of the browser; a lost answer is not waited for, as the process ends it."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ANSWER_S):
+            await close()
+
+
 _OPENED = pytest.StashKey[Browser]()
 
 
@@ -73,8 +80,8 @@ async def chromium(request: pytest.FixtureRequest) -> AsyncIterator[Browser]:
     stash[_OPENED] = opened
     yield opened
     del stash[_OPENED]
-    await opened.close()
-    await player.stop()
+    await closed(opened.close)
+    await closed(player.stop)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -82,7 +89,7 @@ async def page(chromium: Browser) -> AsyncIterator[Page]:
     """Yield a page of a context of its own."""
     context = await answered(chromium.new_context)
     yield await answered(context.new_page)
-    await context.close()
+    await closed(context.close)
 
 
 @pytest.fixture

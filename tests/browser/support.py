@@ -82,10 +82,14 @@ class Tabs(msgspec.Struct):
 
     async def take(self, *, width: int = 1280, dark: bool = False) -> Page:
         """Return an empty tab."""
-        tab = self.free.pop() if self.free else await answered(self.window.new_page)
-        await tab.set_viewport_size({"width": width, "height": 800})
-        await tab.emulate_media(media="screen", color_scheme="dark" if dark else "light")
-        return tab
+
+        async def tab() -> Page:
+            page = self.free.pop() if self.free else await self.window.new_page()
+            await page.set_viewport_size({"width": width, "height": 800})
+            await page.emulate_media(media="screen", color_scheme="dark" if dark else "light")
+            return page
+
+        return await answered(tab)
 
     async def give_back(self, tab: Page) -> None:
         """Empty it for the next one."""

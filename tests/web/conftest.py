@@ -14,7 +14,7 @@ import pytest_asyncio
 from playwright.async_api import Browser
 
 import hansard
-from tests.actions.conftest import chromium
+from tests.actions.conftest import chromium, closed
 from tests.cli.support import WORKSPACE, Runs, environment
 from tests.faults._warm import python
 from tests.web.data import Examples, fill, run_examples, waiting_calls
@@ -82,7 +82,7 @@ async def tabs(chromium: Browser, site: Site) -> AsyncIterator[Tabs]:
     """Yield windows that are logged in by a link of `hansard login`."""
     made = Tabs(chromium, site)
     yield made
-    await made.close()
+    await closed(made.close)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -90,5 +90,5 @@ async def tab(tabs: Tabs) -> AsyncIterator[Tab]:
     """Yield a tab at a desk; messages of its console fail the test."""
     opened = await tabs.open()
     yield opened
-    await opened.close()
+    await closed(opened.close)
     assert opened.console == []

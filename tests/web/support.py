@@ -125,35 +125,33 @@ class Tabs:
     def __init__(self, browser: Browser, site: Site) -> None:
         self._browser = browser
         self._site = site
-        self._windows: dict[tuple[bool, bool], BrowserContext] = {}
+        self._windows: dict[tuple[int, bool, bool], BrowserContext] = {}
         self._state: Any = None
 
     async def open(self, width: int = DESK, *, dark: bool = False, bypass_csp: bool = False) -> Tab:
-        """Open an empty tab."""
-        window = await self._window(dark=dark, bypass_csp=bypass_csp)
-        page = await answered(window.new_page)
-        await page.set_viewport_size({"width": width, "height": HEIGHT})
-        return Tab(page, self._site)
+        """Open an empty tab. Neither a login nor a page has a bound of its own."""
+        made = partial(self._page, width, dark=dark, bypass_csp=bypass_csp)
+        return Tab(await answered(made), self._site)
 
-    async def _window(self, *, dark: bool, bypass_csp: bool) -> BrowserContext:
-        key = dark, bypass_csp
+    async def _page(self, width: int, *, dark: bool, bypass_csp: bool) -> Page:
+        key = width, dark, bypass_csp
         if key not in self._windows:
-            make = partial(
-                self._browser.new_context,
+            window = await self._browser.new_context(
                 color_scheme="dark" if dark else "light",
                 bypass_csp=bypass_csp,
                 storage_state=self._state,
+                viewport={"width": width, "height": HEIGHT},
             )
-            window = self._windows[key] = await answered(make)
             if self._state is None:
                 await self._log_in(window)
                 self._state = await window.storage_state()
-        return self._windows[key]
+            self._windows[key] = window
+        return await self._windows[key].new_page()
 
     async def _log_in(self, window: BrowserContext) -> None:
         """Open the link that `hansard login` prints."""
         done = self._site.command("login")
-        page = await answered(window.new_page)
+        page = await window.new_page()
         await page.goto(done.stdout.strip())
         await page.click("button")
         await page.wait_for_selector("#app")
