@@ -1,6 +1,7 @@
 """A principal's accumulated label is decided in the log, for all its writers."""
 
 import asyncio
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansard.agents.access.carried import AccumulatedLabel, Lowered
+from hansard.agents.access.carried import AccumulatedLabel, LabelledLog, Lowered
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import Clock
 from hansard.bus.commits import revive_all
 from hansard.bus.errors import Conflict
-from hansard.bus.log import Append, NothingUnder, Stored
+from hansard.bus.log import Append, AppendsHere, EventLog, NothingUnder, Stored
+from hansard.bus.redacted_log import ChangedLog
 from hansard.domain import decider, principal
 from hansard.domain.decider import LabelDeclassified
 from hansard.domain.errors import Refused
@@ -127,6 +129,32 @@ async def desk() -> Desk:
     made = Desk()
     await made.begin()
     return made
+
+
+def test_a_log_that_changes_commits_changes_those_of_every_writing_method() -> None:
+    """No method that takes commits reaches the log behind it unchanged."""
+    writing = {
+        name
+        for port in (EventLog, AppendsHere)
+        for name, method in inspect.getmembers(port, inspect.isfunction)
+        if any(
+            "Append" in str(each.annotation)
+            for each in inspect.signature(method).parameters.values()
+        )
+    }
+    assert len(writing) == 6
+    assert writing <= set(vars(ChangedLog))
+
+
+async def test_a_labelled_log_labels_what_each_method_writes(desk: Desk) -> None:
+    """A commit gets the label, or keeps a higher one, one by one, together and in bulk."""
+    log = LabelledLog(desk.log, parse("confidential"))
+    await log.append(desk.append(KEY, parse("secret")))
+    await log.append_all([desk.append(KEY), desk.append(MINE)])
+    await log.append_groups([[desk.append(KEY)], [desk.append(MINE)]])
+    await log.append_bulk([desk.append(KEY)])
+    stored = [each.commit.label for each in desk.log.after(1)]
+    assert stored == [parse("secret"), *[parse("confidential")] * 5]
 
 
 KEY = KeyStream("b", "k")
