@@ -115,7 +115,12 @@ async def test_a_run_is_read_by_keys(tab: Tab, runs: Runs):
     await press(tab, "Escape", "ArrowDown")
     await tab.until("document.activeElement.id === 'tree'")
 
-    await press(tab, "Control+k")
+    await press(tab, "Control+k", "ArrowUp")  # to the last command, which is out of sight at first
+    await tab.until(
+        "(row => row?.getBoundingClientRect().bottom <= 1 + "
+        "row?.parentElement.getBoundingClientRect().bottom)"
+        "(document.querySelector('.palette li:last-child[aria-selected=true]'))"
+    )
     await tab.page.keyboard.type("go to search")
     await press(tab, "Enter")
     await tab.page.wait_for_selector(".ask input[type=search]")

@@ -62,7 +62,7 @@ async def test_a_browser_logs_in_and_out(chromium: Browser, site: Site, axe: str
 
 
 async def test_a_role_is_shown_what_it_may_use(chromium: Browser, site: Site, tmp_path: Path):
-    """No link of its view of a run leads to a refusal; those of the operator are absent."""
+    """No link of its view of a run leads to a refusal; those of the operator are never there."""
     file = tmp_path / "reviewer.json"
     made = site.command(
         "credentials", "reviewer", "--name", "rita", "--output", str(file), "--http", site.url
@@ -74,14 +74,12 @@ async def test_a_role_is_shown_what_it_may_use(chromium: Browser, site: Site, tm
         await page.goto(link[0]["url"])
         await page.click("button")
         await page.wait_for_selector(".run-row")
-        await page.wait_for_selector("nav a:has-text('Search')", state="detached")
         names = await page.locator("nav[aria-label=Views] a").all_inner_texts()
         assert {"Runs", "Inbox", "Audit"} < set(names)
         assert not {"Search", "Memory", "Diff"} & set(names)
         await page.goto(site.view("/runs/shared"))
         await page.wait_for_selector("#event .what")
         await page.wait_for_selector(".questions a:has-text('audit')")
-        await page.wait_for_selector(".questions a:has-text('go on')", state="detached")
         questions = await page.locator(".questions a").all_inner_texts()
         assert questions == ["decisions", "audit"]
         assert await page.locator("#content a", has_text="go on").count() == 0

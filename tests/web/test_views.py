@@ -6,8 +6,10 @@ import asyncio
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from playwright.async_api import Route
 
 import hansard
 from hansard.ext.worker.requests import Work
@@ -168,6 +170,46 @@ async def test_a_malformed_address_is_a_refusal(tab: Tab):
         await tab.page.wait_for_selector("#content .failed[role=alert]")
     assert all(" 40" in line for line in tab.console)
     tab.console.clear()
+
+
+async def test_a_list_of_runs_keeps_its_length_when_it_is_read_again(
+    tab: Tab, record: hansard.Record, runs: Runs
+):
+    """More rows stay open over a live reload, which the page reads as one list."""
+    del runs
+
+    async def fewer(route: Route) -> None:  # 100 rows are read as 2 of the few that there are
+        limit = int(parse_qs(urlsplit(route.request.url).query)["limit"][0])
+        await route.continue_(
+            url=route.request.url.replace(f"limit={limit}", f"limit={limit // 50}")
+        )
+
+    await tab.page.route("**/runs?*", fewer)
+    await tab.open("/runs")
+    await tab.until("document.querySelectorAll('.run-row').length === 2")
+    await tab.page.wait_for_selector(".live.live")
+    await tab.page.click("button.more")
+    await tab.until("document.querySelectorAll('.run-row').length === 4")
+    await in_thread(_complete_a_run, record, "newest")
+    await tab.page.wait_for_selector(".run-row[href$='/newest']")
+    assert await tab.page.locator(".run-row").count() == 4
+
+
+def _complete_a_run(record: hansard.Record, run: str) -> None:
+    with record.run("short", run=run, agent="ada", role="writer"):
+        pass
+
+
+async def test_lines_of_a_file_are_those_of_the_point(tab: Tab, runs: Runs):
+    """By line as of a version: its lines alone, each with the version that brought it."""
+    del runs
+    of = {"space": "agent/ada", "path": "AGENTS.md", "view": "lines"}
+    versions = (await tab.api("/memory/file", space=of["space"], path=of["path"]))["lines"][1:]
+    for version, lines in zip(versions, (1, 2, 2), strict=True):
+        await tab.open("/memory", at=f"@{version['version']}", **of)
+        rows = await tab.page.locator("#lines tbody tr").all_inner_texts()
+        assert len(rows) == lines
+        assert str(version["version"]) in "\n".join(rows).split()
 
 
 async def test_two_runs_part_where_the_command_states_it(tab: Tab, fork: str):

@@ -8,6 +8,7 @@ import { Shell } from "./app/served";
 import { isOperator } from "./app/source";
 import { startTheme } from "./app/theme";
 import { Failed } from "./ui/pieces";
+import { match } from "./views";
 import "./styles/ask.css";
 
 startTheme();
@@ -17,11 +18,11 @@ const app = document.getElementById("app")!;
 
 function show(): void {
   if (place.value.path === "/") go("/runs", {}, { replace: true });
+  void match(place.value.path)?.view.load().catch(() => undefined); // on its way while the server states who asks
   const me = whoAmI();
-  isOperator.value = true; // until the server states it
-  me.then(({ operator }) => (isOperator.value = operator), () => undefined); // each view shows its own refusal
   const source = new HttpSource(place.value.workspace, me);
-  render(<SourceContext.Provider value={source}><Shell source={source} /></SourceContext.Provider>, app);
+  const draw = () => render(<SourceContext.Provider value={source}><Shell source={source} /></SourceContext.Provider>, app);
+  me.then(({ operator }) => (isOperator.value = operator), () => undefined).then(draw); // each view shows its own refusal
 }
 
 // Without a workspace in the address: the only one, or a choice.

@@ -35,6 +35,7 @@ export function Palette({ close }: { close: () => void }) {
     .filter((each) => !each.isHidden && !seen.has(each.title) && seen.add(each.title))
     .filter((each) => parts.every((part) => each.title.toLowerCase().includes(part)));
   const chosen = Math.min(at, list.length - 1);
+  useEffect(() => document.getElementById(`palette-${chosen}`)?.scrollIntoView({ block: "nearest" }), [chosen, text]);
   const run = (command: Command | undefined) => {
     close();
     if (command) requestAnimationFrame(() => command.run());

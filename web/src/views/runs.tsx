@@ -3,11 +3,11 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { isControl, useCommands } from "../app/keys";
 import { address, go, query, setQuery } from "../app/place";
-import { useRead, useReload, useWrite } from "../app/reads";
+import { useRead, useReload } from "../app/reads";
 import { useLive, useTitle } from "../app/shell";
 import { VirtualList, type Place } from "../ui/list";
 import type { Stated } from "../run/answers";
-import { Chip, Empty, Failed, Pill, Rec, Select, Shown, Time } from "../ui/pieces";
+import { Chip, Empty, Pill, Rec, Select, Shown, Time } from "../ui/pieces";
 import { count, duration, plural } from "../ui/text";
 
 // A row as of `hansard runs --json`.
@@ -45,7 +45,8 @@ const STATUSES = ["open", "completed", "failed", "cancelled", "unknown"];
 const SORTS: [string, string][] = [["", "Recorded last"], ["began", "Begun last"], ["in_doubt", "Most in doubt"], ["failed", "Most failed"], ["steps", "Most steps"], ["longest", "Longest"], ["cost", "Highest cost"], ["tokens", "Most tokens"]];
 const FILTERS = ["status", "workflow", "agent", "since", "until", "text"];
 const ROW_HEIGHT = 54;
-const PAGE = 100; // rows read at once
+const PAGE = 100; // rows shown more at once
+const SHOWN_MAX = 2_000; // as many as the server gives at once
 const TYPING_MS = 250;
 const RELOAD_MS = 700; // after a change of a run: further ones are gathered
 
@@ -130,23 +131,14 @@ function Filters({ workflows, isRole, textRef }: { workflows: string[]; isRole: 
 
 export default function Runs() {
   const chosen = Object.fromEntries([...FILTERS, "sort"].map((name) => [name, query.value[name]]));
-  const read = useRead<RunsAnswer>("/runs", { ...chosen, limit: PAGE });
-  const [more, setMore] = useState<{ key: unknown; runs: RunRow[]; next: number | null } | null>(null);
-  const { act, busy, problem } = useWrite();
+  const [size, setSize] = useState(PAGE);
+  const read = useRead<RunsAnswer>("/runs", { ...chosen, limit: size });
   const [at, setAt] = useState(0);
   const text = useRef<HTMLInputElement | null>(null);
   useTitle("Runs");
   useLive("/live", {}, useReload(read, RELOAD_MS));
-  const rest = more?.key === read.data ? more : null;
-  const runs = [...(read.data?.runs ?? []), ...(rest?.runs ?? [])];
-  const next = rest ? rest.next : (read.data?.next ?? null);
-  const readMore = () => {
-    const key = read.data;
-    void act(async (source) => {
-      const { data } = await source.get<RunsAnswer>("/runs", { ...chosen, limit: PAGE, cursor: next });
-      setMore((now) => ({ key, runs: [...(now?.key === key ? now.runs : []), ...data.runs], next: data.next }));
-    });
-  };
+  const runs = read.data?.runs ?? [];
+  const next = read.data?.next ?? null;
   const here = Math.max(0, Math.min(runs.length - 1, at)); // the list may have become shorter
   const move = (step: number) => setAt(Math.max(0, Math.min(runs.length - 1, here + step)));
   useCommands([
@@ -162,12 +154,11 @@ export default function Runs() {
     <div class="view runs-view">
       <div class="view-head"><h1>Runs</h1><span class="dim">{read.data ? `${plural(runs.length, "run")}${next ? ", more below" : ""}${read.position === null ? "" : ` · as of position ${count(read.position)}`}` : ""}</span></div>
       <Filters workflows={workflows} isRole={read.data?.found === null} textRef={(node) => (text.current = node)} />
-      {problem && <Failed problem={problem} again={readMore} />}
       <Shown read={read}>
         {() => runs.length ? (
           <div class="panel-box">
             <VirtualList size={runs.length} height={ROW_HEIGHT} current={here} label="Runs" class="runs-list" row={(index, place) => <Row key={runs[index].run} run={runs[index]} isCurrent={index === here} place={place} />} />
-            {next && <button type="button" class="more" disabled={busy} onClick={readMore}>Show the next {PAGE}</button>}
+            {next && (size < SHOWN_MAX ? <button type="button" class="more" disabled={read.loading} onClick={() => setSize(size + PAGE)}>Show the next {PAGE}</button> : <p class="note">No more than {count(SHOWN_MAX)} runs are shown: filter or order them to see others.</p>)}
           </div>
         ) : (
           <Empty>{filters.length ? `No run matches ${filters.join(", ")}${leftOut(read.data!) ? `: ${leftOut(read.data!)}` : ""}.` : <>This workspace has no runs. `hansard demo` and `hansard quickstart` record some.</>}</Empty>

@@ -622,12 +622,12 @@ class MemoryStore:
         shown = await self._sight.history(self.space, history)
         return join(*(each.stored.commit.label for each in shown)).stored
 
-    async def blame(self, path: str) -> list[BlamedLine]:
-        """Return each line of a file with the change that added it; of a binary file one line with
-        its size and the newest change. Raises NotFound.
+    async def blame(self, path: str, at: object = None) -> list[BlamedLine]:
+        """Return each line of a file with the change that added it, now or at a point; of a binary
+        file one line with its size and the newest change. Raises NotFound.
         """
-        entry = await self.entry(path)
-        history = await self._history()
+        entry, end = await self.entry(path, at), (await self.state(at)).version
+        history = [each for each in await self._history() if each.version <= end]
         shown = await self._sight.history(self.space, history)
         versions = files_of(history, entry.path, shown)
         await self._memories.load(file for _, file in versions)

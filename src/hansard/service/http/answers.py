@@ -419,14 +419,15 @@ async def memory_diff(
 
 
 @read("/memory/blame")
-async def memory_blame(context: Context, *, space: str, path: str) -> Lines:
+async def memory_blame(context: Context, *, space: str, path: str, at: str | None = None) -> Lines:
     """Return the lines of a file, each with the change that wrote it.
 
     Args:
         space: The space.
         path: The file.
+        at: A version of the space, a position or a time.
     """
-    blamed = await MemoryStore(context.trusted("memory").workspace, space).blame(path)
+    blamed = await MemoryStore(context.trusted("memory").workspace, space).blame(path, at)
     return _lines(memories.MemoryBlame(space=space, path=path, blamed=blamed))
 
 

@@ -70,7 +70,7 @@ from hansard.service.workspace_requests import RoleContext
 
 R = TypeVar("R", bound=Answer)
 
-RUNS, RUNS_MAX = 50, 500
+RUNS, RUNS_MAX = 50, 2_000
 """Runs of a page of the list by default, and at most."""
 
 CONTEXT_BYTES_MAX = 256 * 1024

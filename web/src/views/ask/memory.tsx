@@ -51,7 +51,7 @@ function File({ space, path, at }: { space: string; path: string; at?: string })
           <p class="dim">Version {file.version} by <Rec text={file.author} />, <Time iso={file.changed_at} />{file.label && <> · <Chip>{file.label}</Chip></>}</p>
           <Tabs label="What of the file" prefix="file" chosen={view} choose={(id) => setQuery({ view: id })} tabs={[{ id: "text", label: "Text" }, { id: "lines", label: "By line" }, { id: "diff", label: "Difference" }]} />
           <div role="tabpanel" id={view} aria-labelledby={`file-${view}`}>
-            {view === "text" ? <pre class="whole" tabIndex={0} aria-label="the text">{file.binary ? `A binary file of ${count(file.binary)} bytes.` : file.text}</pre> : view === "lines" ? <Blame space={space} path={path} /> : <Difference space={space} path={path} versions={versions} />}
+            {view === "text" ? <pre class="whole" tabIndex={0} aria-label="the text">{file.binary ? `A binary file of ${count(file.binary)} bytes.` : file.text}</pre> : view === "lines" ? <Blame space={space} path={path} at={at} /> : <Difference space={space} path={path} versions={versions} />}
           </div>
           <h2>{plural(versions.length, "version")}</h2>
           <Table label="versions" rows={[...versions].reverse()} rowKey={(row) => row.event} columns={[
@@ -72,8 +72,8 @@ function Sources({ sources }: { sources: any[] }) {
   return <>{(sources ?? []).slice(0, 3).map((each, index) => (each.run ? <RunLink key={index} run={each.run} at={each.event} /> : <Rec key={index} text={each.kind ?? String(each)} />))}{sources?.length > 3 && ` and ${sources.length - 3} more`}</>;
 }
 
-function Blame({ space, path }: { space: string; path: string }) {
-  const read = useRead<Lines>("/memory/blame", { space, path });
+function Blame(of: { space: string; path: string; at?: string }) {
+  const read = useRead<Lines>("/memory/blame", of);
   return <Shown read={read}>{(data) => <Table label="lines" rows={data.lines} rowKey={(row) => row.line} empty="The file has no lines." columns={[
     { name: "", cell: (row) => <span class="dim mono">{row.line}</span>, right: true },
     { name: "text", cell: (row) => <span class="mono"><Rec text={row.text} /></span> },
