@@ -1,10 +1,17 @@
-"""One S3 server for all tests of the archive in a process."""
+"""The stores of the archive's tests: a folder, one S3 server for all tests in a process, and stores
+of your own, whose addresses are in `HANSARD_TEST_ARCHIVES`.
+"""
 
+import os
+import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from tests.archive.stores import S3, s3_server
+
+STORES = os.environ.get("HANSARD_TEST_ARCHIVES", "").split()
+"""Addresses such as `az://archive`, with credentials as their providers' tools read them."""
 
 
 @pytest.fixture(scope="session")
@@ -14,13 +21,16 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
         yield server
 
 
-@pytest.fixture(scope="module", params=["folder", "s3"])
+@pytest.fixture(scope="module", params=["folder", "s3", *STORES])
 def place(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """Return the address of an archive in each kind of store, of one module."""
     if request.param == "folder":
         yield str(tmp_path_factory.mktemp("store") / "archive")
+        return
+    if request.param in STORES:
+        yield f"{request.param}/{uuid.uuid4().hex}"
         return
     server: S3 = request.getfixturevalue("s3")
     with pytest.MonkeyPatch.context() as patch:

@@ -181,8 +181,9 @@ class ObjectStore:
 
 def _allows_http() -> bool:
     """Return whether an address without TLS is set on purpose, as for a server of one's own."""
-    names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
-    return any(os.environ.get(name, "").startswith("http://") for name in names)
+    names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
+    more = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "GOOGLE_BASE_URL")
+    return any(os.environ.get(name, "").startswith("http://") for name in (*names, *more))
 
 
 def _sync(path: Path) -> None:
