@@ -131,7 +131,7 @@ def _rows(command: Any, context: Any) -> Iterator[Row]:
         record = parameter.get_help_record(context)
         if record is None or "--help" in record[0]:
             continue
-        name, text = record
+        name, text = record[0].replace(" range>", ">"), record[1]  # the text ends with the range
         meaning = _paragraph(text.replace("[required]", "")).replace("|", "\\|")
         yield name.strip().replace("|", "\\|"), meaning
 

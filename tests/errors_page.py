@@ -22,7 +22,8 @@ Made by `python -m tests.errors_page` from the docstrings; a test fails where it
 Everything that Hansard raises on purpose is a `HansardError`. A message has the fact, the value and
 the remedy; the values are attributes, too. Names are in `hansard.errors`, the most common ones also
 in `hansard`. *State* is what is on record, and what was done, when the error is raised. Where it is
-empty, the call ran nothing and wrote nothing.
+empty, the call ran nothing and wrote nothing. [The classes](#classes-and-attributes) have each
+remedy and the base classes; so has `help(hansard.errors.InDoubt)`.
 """
 CLASSES = """
 ## Classes and attributes
@@ -53,22 +54,21 @@ NOTHING = re.compile(r"nothing (?:ran|was (?:changed|done|read|run|sent|written)
 """The state that most errors leave; its cell is empty."""
 
 
-def parts(kind: type) -> tuple[str, str, str]:
-    """Return when a class is raised, the state it leaves, and the remedy.
+def parts(kind: type) -> tuple[str, str] | None:
+    """Return when a class is raised and the state it leaves; None for a base class.
 
     Raises:
         ValueError: The docstring lacks one of them.
     """
     text = inspect.getdoc(kind) or ""
     if text.startswith("Base of"):
-        return " ".join(text.partition("\n\n")[0].split()), "", ""
+        return None
     match = _PARTS.fullmatch(text)
     if match is None:
         message = f"{kind.__name__}: write when it is raised, 'State: ...' and 'Remedy: ...'"
         raise ValueError(message)
-    when, state, remedy = (" ".join(text.split()).replace("|", "\\|") for text in match.groups())
-    state = "" if NOTHING.fullmatch(state) else state[0].upper() + state[1:]
-    return when, state, remedy[0].upper() + remedy[1:]
+    when, state = (" ".join(match[name].split()).replace("|", "\\|") for name in ("when", "state"))
+    return when, "" if NOTHING.fullmatch(state) else state[0].upper() + state[1:]
 
 
 def group(kind: type) -> str:
@@ -81,11 +81,10 @@ def page() -> str:
     kinds = [getattr(errors, name) for name in exported(errors)]
     text = HEAD
     for title in GROUPS:
-        text += f"\n## {title}\n\n|Error|When|State|Remedy|\n|---|---|---|---|\n"
+        text += f"\n## {title}\n\n|Error|When|State|\n|---|---|---|\n"
         for kind in kinds:
-            if group(kind) == title:
-                when, state, remedy = parts(kind)
-                text += f"|`{kind.__name__}`|{when}|{state}|{remedy}|\n"
+            if group(kind) == title and (described := parts(kind)):
+                text += f"|`{kind.__name__}`|{'|'.join(described)}|\n"
     return text + CLASSES
 
 

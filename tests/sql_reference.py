@@ -48,8 +48,7 @@ These columns mean the same in every table. A table's section lists their names.
 """
 
 INTRO = """\
-A section begins with what one row is. [General columns](../sql.md#general-columns) have one
-description for all tables.
+Each section begins with what one row is. [General columns](../sql.md#general-columns).
 """
 
 ROW = "One row per "
@@ -126,7 +125,7 @@ def pages(store: Store) -> dict[str, str]:
             continue
         call, text = f"`{name}({', '.join(parameters)})`", _text(name, comment)
         if text.startswith("Helper of"):
-            helpers[name] = call
+            helpers[name] = f"`{name}()`"
         elif scalar:
             functions[name] = f"|{call}|{text}|\n"
         else:

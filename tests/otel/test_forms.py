@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ from hansard.domain.steps import IMPORTER
 from hansard.ext.otel import aliases, messages
 from hansard.ext.otel.observed import mapped, observations
 from hansard.ext.otel.spans import Span, Unreadable, from_document, from_json
-
-ROOT = Path(__file__).parents[2]
 
 NAMES = sorted({alias.name for some in aliases.TABLE.values() for alias in some})
 NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
@@ -39,11 +36,6 @@ PLAIN = st.recursive(
 VALUES = PLAIN | PLAIN.map(json.dumps)
 KEYS = st.sampled_from(NAMES).map(lambda name: name.replace("*", "0.message.role"))
 ATTRIBUTES = st.dictionaries(KEYS, VALUES, max_size=6)
-
-
-def test_the_page_has_the_table():
-    """docs/otel.md ends with the table of names, as `aliases.PAGE` has it."""
-    assert (ROOT / "docs" / "otel.md").read_text(encoding="utf-8").endswith(aliases.PAGE)
 
 
 def test_each_name_belongs_to_a_convention_and_to_one_fact():
