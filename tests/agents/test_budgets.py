@@ -30,37 +30,6 @@ class Counting:
         return commits
 
 
-async def test_what_another_process_gave_back_is_there_at_once(lab: Lab):
-    """An agent is admitted as soon as another's call returned its unused share."""
-    refused: list[str] = []
-    async with (
-        lab.connect() as one,
-        lab.connect() as other,
-        one.run(run="r", gate=[TOKENS]) as ada,
-        other.run(run="r", agent="bob", gate=[TOKENS]) as bob,
-    ):
-
-        @bob.tool(effects="once")
-        async def work(n: int) -> int:
-            bob.raw.usage(tokens=1)
-            return n
-
-        @ada.tool(effects="once")
-        async def hold() -> None:
-            try:
-                await work(1)
-            except hansard.Blocked as error:
-                refused.append(error.rule)
-            ada.raw.usage(tokens=1)
-
-        await hold()
-        assert refused == ["t"]
-        assert await work(2) == 2
-    async with lab.connect() as record:
-        statuses = [step.status.value for step in await record.steps("r", "bob")]
-        assert statuses == ["blocked", "completed"]
-
-
 @pytest.mark.thorough(quick="test_what_another_process_gave_back_is_there_at_once")
 async def test_a_budget_costs_the_same_at_the_last_call_as_at_the_first(lab: Lab):
     """A lone session reads nothing again; one beside others reads only their new writes."""

@@ -346,27 +346,6 @@ async def _edited(record, world, before, effects="once", **options):
         return await send("bob")
 
 
-@pytest.mark.parametrize("effects", ["once", "reconcile"])
-async def test_divergence_stops_before_an_effect(lab: Lab, effects):
-    """An effect after an edited step stops with both sides shown; `reuse` answers it."""
-    policy = hansard.reconcile(lambda to: DID_NOT_HAPPEN) if effects == "reconcile" else effects
-    world = World(losses=0)
-    async with lab.connect() as record:
-        assert await _edited(record, world, "a", policy) == 1
-        with pytest.raises(hansard.Diverged) as stop:
-            await _edited(record, world, "edited", policy)
-        assert stop.value.step.number == 2
-        assert 'send {"to":"bob"} after [1] -> completed' in str(stop.value)
-        assert 'now:       send {"to":"bob"} after [3]' in str(stop.value)
-        assert "--reuse or --run-again" in str(stop.value)
-        await record.settle("r", "2", "reuse")
-        for mode in (None, "strict"):
-            assert await _edited(record, world, "edited", policy, mode=mode) == 1
-        with pytest.raises(hansard.Diverged):
-            await _edited(record, world, "edited twice", policy)
-    assert world.effects == ["bob"]
-
-
 async def test_a_diverged_effect_may_run_again(lab: Lab):
     """`run_again`, by a person or a policy, repeats the effect once, for one divergence."""
     world = World(losses=0)
@@ -383,31 +362,6 @@ async def test_a_diverged_effect_may_run_again(lab: Lab):
         assert await _edited(record, world, "d", settle=lambda step: Verdict.REUSE) == 3
         assert await _edited(record, world, "d") == 3
     assert len(world.effects) == 3
-
-
-async def test_pure_and_idempotent_steps_run_after_an_edit(record: TwinRecord):
-    """Repeatable steps run again after an earlier edit, without a question."""
-    ran = []
-    for before in ("a", "edited"):
-        async with record.run(run="r") as session:
-
-            @session.tool(effects="pure")
-            async def earlier(text: str) -> str:
-                return text
-
-            @session.tool(effects="pure")
-            async def look() -> None:
-                ran.append("look")
-
-            @session.tool(effects="idempotent")
-            async def put() -> None:
-                ran.append("put")
-
-            await earlier(before)
-            await look()
-            await put()
-    # `look` returned the same as before, so `put` follows an equal result
-    assert ran == ["look", "put", "look"]
 
 
 async def test_what_surely_did_not_happen_runs_after_an_edit(record: TwinRecord):

@@ -5,16 +5,15 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import hansard
 from tests.faults import _warm
 
 PROGRAMS = Path(__file__).with_name("programs")
 SOURCE = Path(__file__).parents[2] / "src"
 START_S = 90.0
 """Longest time for a program, in seconds; it imports a framework."""
-
-KILLED = "test_a_killed_run_is_resumed_with_one_effect_and_replayed_with_none"
-"""The same test for each framework."""
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -39,3 +38,9 @@ def lines(folder: Path, name: str) -> list[str]:
     """Return the lines of a program's file."""
     path = folder / name
     return path.read_text().splitlines() if path.exists() else []
+
+
+async def rows(data_dir: Path, workspace: str, sql: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a question to the record."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        return [tuple(row) for row in (await record.sql(sql)).rows]

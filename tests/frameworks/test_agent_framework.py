@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 import hansard
-from tests.frameworks.killing import KILLED, is_killed, lines, program
+from tests.frameworks.killing import rows
 from tests.late import LATE
 
 if LATE:
@@ -93,51 +93,6 @@ async def played(data_dir, workspace, agent, *modes, stream=False, **options):
                 else:
                     responses.append(await agent.run("Go.", **options))
     return responses
-
-
-async def rows(data_dir, workspace, sql):
-    """Return the rows of a question to the record."""
-    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-        return [tuple(row) for row in (await record.sql(sql)).rows]
-
-
-@pytest.mark.parametrize(
-    "client",
-    [
-        "async",
-        pytest.param(
-            "sync", marks=pytest.mark.thorough(quick="frameworks/test_pydantic_ai.py::" + KILLED)
-        ),
-    ],
-)
-def test_a_killed_run_is_resumed_with_one_effect_and_replayed_with_none(
-    data_dir: Path, workspace: str, tmp_path: Path, client: str
-):
-    """Killed before the second answer: no mail is sent again."""
-    run = program("microsoft_agent.py", data_dir, workspace, tmp_path)
-    assert is_killed(run("run", "model2", client))
-    assert sorted(lines(tmp_path, "mails")) == ["ann", "bob"]
-    resumed = run("run,strict", "", client)
-    assert resumed.stdout == "Both have mail." * 2, resumed.stderr
-    assert sorted(lines(tmp_path, "mails")) == ["ann", "bob"]
-    assert lines(tmp_path, "models") == ["0", "2", "2"]
-
-
-@pytest.mark.thorough(
-    quick="frameworks/test_pydantic_ai.py::test_a_mail_whose_outcome_is_unknown_is_not_sent_again"
-)
-def test_a_mail_whose_outcome_is_unknown_is_not_sent_again(
-    data_dir: Path, workspace: str, tmp_path: Path
-):
-    """A call in doubt ends the agent's run, and is no result for the model."""
-    run = program("microsoft_agent.py", data_dir, workspace, tmp_path)
-    assert is_killed(run("run", "tool", "async"))
-    [sent] = lines(tmp_path, "mails")
-    stopped = run("run", "", "async")
-    assert "MiddlewareFailure" in stopped.stderr
-    assert "whether its effect happened is not known" in stopped.stderr
-    assert lines(tmp_path, "mails").count(sent) == 1
-    assert lines(tmp_path, "models") == ["0"]
 
 
 async def test_parallel_tools_kinds_and_tokens_are_on_record(data_dir: Path, workspace: str):

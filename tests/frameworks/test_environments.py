@@ -45,7 +45,7 @@ def with_packages(env: dict[str, str], folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.thorough(
-    quick="frameworks/test_pydantic_ai.py::"
+    quick="frameworks/test_killed.py::"
     "test_a_killed_run_is_resumed_with_one_effect_and_replayed_with_none"
 )
 def test_an_adk_agent_is_killed_resumed_and_replayed(

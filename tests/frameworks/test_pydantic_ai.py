@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from tests.frameworks.killing import is_killed, lines, program
+from tests.frameworks.killing import is_killed, lines, program, rows
 from tests.integrations.packages import forked_with
 from tests.late import LATE
 
@@ -90,26 +90,6 @@ async def played(data_dir, workspace, agent, modes=(None, "strict"), **options):
             async with record.run("w", run="r", mode=mode):
                 outputs.append((await agent.run("Go.", **options)).output)
     return outputs
-
-
-async def rows(data_dir, workspace, sql):
-    """Return the rows of a question to the record."""
-    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-        return [tuple(row) for row in (await record.sql(sql)).rows]
-
-
-@pytest.mark.parametrize("client", ["sync", "async"])
-def test_a_killed_run_is_resumed_with_one_effect_and_replayed_with_none(
-    data_dir: Path, workspace: str, tmp_path: Path, client: str
-):
-    """Killed before the second answer: no mail is sent again, and one model call is missing."""
-    run = program("pydantic_agent.py", data_dir, workspace, tmp_path)
-    assert is_killed(run("run", "model2", client))
-    assert sorted(lines(tmp_path, "mails")) == ["ann", "bob"]
-    resumed = run("run,strict", "", client)
-    assert resumed.stdout == '["sent to ann", "sent to bob"]' * 2, resumed.stderr
-    assert sorted(lines(tmp_path, "mails")) == ["ann", "bob"]
-    assert lines(tmp_path, "models") == ["0", "2", "2"]
 
 
 @pytest.mark.slow

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hansard
 from hansard.domain import value_types
-from tests.agents.test_value_types import CASES, IDS, Line, Money, Odd, come
+from tests.agents.test_value_types import CASES, IDS, Money, come
 from tests.agents.twins import at_once
 from tests.service.support import House, Lab
 
@@ -69,49 +68,6 @@ def test_the_service_runs_no_code_for_a_value(house, monkeypatch):
         assert task.what == money
         assert made
         assert not any(made)
-
-
-def test_what_can_never_be_recorded_is_refused_when_declared(house: House) -> None:
-    """By the client, before anything is paid; an unannotated one is not paid for twice."""
-    paid = []
-    for _ in range(2):
-        with house.connect() as record, record.run("w", run="r") as session:
-            with pytest.raises(hansard.ToolError, match="can never be recorded"):
-
-                @session.tool(effects="once")
-                def odd() -> Odd:
-                    raise AssertionError
-
-            @session.tool(effects="once")
-            def pay():
-                paid.append(1)
-                return Odd()
-
-            if paid:
-                assert pay() == "Odd(42)"
-            else:
-                with pytest.warns(hansard.errors.ResultInexact, match="Odd cannot be recorded"):
-                    assert type(pay()) is Odd
-    assert paid == [1]
-
-
-def test_a_record_s_secret_does_not_leave_the_program(house: House) -> None:
-    """In a field of a record and in the output of `encode`, a secret is replaced before it is
-    sent.
-    """
-    secret = "sk-hunter2-hunter2"
-    options: dict[str, Any] = {"redact": {"key": secret}, "secrets": {"key": secret}}
-    with house.connect(**options) as record, record.run("w", run="r") as session:
-
-        @session.tool(effects="once")
-        def line(of: Any) -> Line:
-            return Line(f"a {secret}", Money(1, secret))
-
-        assert line(Line(secret, Money(2, f"x {secret}"))).what == f"a {secret}"
-    with house.trusted() as record:
-        bodies = [each.body for each in record._portal.run(record.workspace.log.read_run("r"))]
-    assert all(secret.encode() not in body for body in bodies)
-    assert b"a <secret:key>" in b"".join(bodies)
 
 
 class Slow(Exception):
