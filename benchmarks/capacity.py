@@ -39,6 +39,7 @@ from hansard import settings
 from hansard.bus.archive import archive_at
 from hansard.bus.clock import Clock
 from hansard.bus.commits import encode
+from hansard.bus.errors import BusError
 from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.jetstream.roll import KEEP_S, Policy
 from hansard.bus.log import Append, AtPosition, Stored
@@ -341,7 +342,12 @@ class Run:
         arguments = str(self._place.folder), self._url, self._generation
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             while True:
-                done = await loop.run_in_executor(pool, tend_once, *arguments, ends)
+                try:
+                    done = await loop.run_in_executor(pool, tend_once, *arguments, ends)
+                except BusError as error:  # tried again, as `hansard up` does
+                    say(f"  the log could not be tended: {error}")
+                    await asyncio.sleep(TEND_S)
+                    continue
                 if done.waited_ms is not None:
                     self._waits.append(done.waited_ms)
                 self._deleted = max(self._deleted, done.deleted)
