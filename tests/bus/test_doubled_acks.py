@@ -9,6 +9,7 @@ import pytest
 
 from hansard.bus.errors import AppendUnknown
 from hansard.bus.jetstream import JetStreamLog, open_log
+from hansard.bus.jetstream.wire import NoAnswer, acknowledged
 from hansard.bus.log import Stored
 from hansard.domain.ids import AgentStream, KeyStream
 from tests.bus.ack_relay import AckRelay, Repeat
@@ -47,6 +48,15 @@ async def relayed(nats: Nats, relay: AckRelay) -> JetStreamLog:
     urls = (f"nats://127.0.0.1:{relay.port}",)
     runtime = msgspec.structs.replace(nats.options(request_timeout_s=ANSWER_S), urls=urls)
     return await open_log(runtime, "lab", "strict", admin=nats.options("admin"))
+
+
+def test_an_acknowledgement_is_of_one_region():
+    """Two regions that are both a home for a while listen to the same subjects."""
+    answer = b'{"stream": "hansard_log-lab_1", "domain": "A", "seq": 7}'
+    assert acknowledged(answer, 6, "A").seq == acknowledged(answer, 6).seq == 7
+    for domain in ("B", ""):
+        with pytest.raises(NoAnswer, match="region 'A' acknowledged it"):
+            acknowledged(answer, 6, domain)
 
 
 async def in_thread(log: JetStreamLog, version: int) -> list[Stored]:

@@ -11,15 +11,15 @@ import pytest
 
 from hansard.bus import marks, subjects
 from hansard.bus.archive import archive_at
-from hansard.bus.errors import BrokerError, Conflict, GenerationMissing
-from hansard.bus.jetstream import JetStreamLog, generations, open_log, roll, streams
+from hansard.bus.errors import BrokerError, Conflict, GenerationMissing, NotFound
+from hansard.bus.jetstream import JetStreamLog, generations, open_log, regions, roll, streams
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import Direct, api
-from hansard.bus.jetstream.generations import Generations, SealedStream, survey
+from hansard.bus.jetstream.generations import GIVEN_UP, Generations, SealedStream, listed, survey
 from hansard.bus.jetstream.log import RawWorkspace
-from hansard.bus.log import LivesAt, NothingUnder, NotYet, StreamAt
+from hansard.bus.log import COMMIT_BYTES_MAX, LivesAt, NothingUnder, NotYet, StreamAt
 from hansard.bus.marks import ACCEPTED, Extent, Kept, Mark, Witness
-from hansard.domain.errors import Corrupt
+from hansard.domain.errors import CallerError, Corrupt
 from hansard.domain.ids import AgentStream, KeyStream, RunStream
 from tests.bus.brokers import Nats, append, running, until
 
@@ -344,6 +344,86 @@ async def test_accepted_losses_stay_accepted_after_a_roll(nats: Nats):
     at = await survey(Direct(admin), "accepted")
     assert Extent.of(at.streams[-1].info).accepted == 2
     await admin.close()
+    await log.close()
+
+
+async def test_a_loss_accepted_after_the_opening_is_listed(nats: Nats):
+    """A generation that is created again has the settings that it had when it was closed."""
+    log, name = await nats.log("noted"), "hansard_log-noted_1"
+    await log.append(append(ONE))
+    await rolled(nats, "noted")
+    await log.append(append(ONE, 2))
+    admin = await Broker.open(nats.options("admin"))
+    config = await streams.config_of(admin, name)
+    assert config is not None
+    await api(admin, f"STREAM.UPDATE.{name}", config | {"metadata": {ACCEPTED: "2"}})
+    assert await streams.seal(admin, "noted", (await survey(Direct(admin), "noted")).streams[-1])
+    _, opened = await listed(Direct(admin), "noted")
+    assert opened is not None
+    assert (opened.number, opened.metadata[ACCEPTED]) == (1, "2")
+    await admin.close()
+    await log.close()
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+async def test_a_generation_that_lost_all_its_commits_is_refused(nats: Nats, generation: int):
+    """Its stream was deleted: positions would be given out again, unless an operator agrees."""
+    workspace = f"emptied-{generation}"
+    log, name = await nats.log(workspace), subjects.generation_stream(workspace, generation)
+    await log.blobs.put(b"x")
+    await log.append(append(ONE))
+    if generation:
+        await rolled(nats, workspace)
+        await log.append(append(ONE, 2))
+    admin = await Broker.open(nats.options("admin"))
+    await api(admin, f"STREAM.DELETE.{name}")
+    raw = await RawWorkspace.open(nats.options(), workspace)
+    with pytest.raises(GenerationMissing, match=name):
+        await raw.extent()
+    for read in (nats.log(workspace), nats.log(workspace), raw.extent(), raw.page(0, 9)):
+        with pytest.raises(Corrupt, match=f"from position {generation + 1} on, and is empty"):
+            await read
+    config = await streams.config_of(admin, name)
+    assert config is not None
+    await api(admin, f"STREAM.UPDATE.{name}", config | {"metadata": {GIVEN_UP: "yes"}})
+    again = await nats.log(workspace)
+    assert (await again.append(append(ONE, generation + 1))).position == generation + 1
+    for each in (admin, raw, log, again):
+        await each.close()
+
+
+async def test_a_list_whose_log_was_deleted_is_named(tmp_path: Path):
+    """A former home whose streams were deleted follows its successor once the list is, too."""
+    server = Nats(tmp_path)
+    server.configure("jetstream { store_dir", "jetstream { domain: B, store_dir")
+    server.start()
+    try:
+        log = await server.log("former")
+        await log.append(append(ONE))
+        await rolled(server, "former")
+        await log.close()
+        admin = await Broker.open(server.options("admin"))
+        for number in (0, 1):
+            name = subjects.generation_stream("former", number)
+            await api(admin, f"STREAM.DELETE.{name}")
+        with pytest.raises(CallerError, match=r"lists generation 1 .* rm hansard_tiers-former"):
+            await regions.follow(admin, admin, "former")
+        for kind in ("tiers", "blob", "snap"):
+            await api(admin, f"STREAM.DELETE.hansard_{kind}-former")
+        with pytest.raises(NotFound):  # here that is the home, too
+            await regions.follow(admin, admin, "former")
+        await admin.close()
+    finally:
+        server.kill()
+
+
+async def test_the_newest_runs_are_found_among_large_ones(nats: Nats):
+    """An answer of the server ends after 8 MB, and begins with the oldest."""
+    log, text = await nats.log("large"), "x" * (COMMIT_BYTES_MAX - 1_000)
+    runs = [f"r{number}" for number in range(40)]
+    await log.append_bulk([append(RunStream(run), text=text) for run in runs])
+    assert await log.newest_runs(1) == ["r39"]
+    assert await log.newest_runs(40) == runs[::-1]
     await log.close()
 
 

@@ -23,6 +23,7 @@ from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import api, described, is_authoritative, late_of
 from hansard.bus.jetstream.log import Figures, RawWorkspace
 from hansard.bus.jetstream.streams import outside_durability
+from hansard.bus.jetstream.wire import NoAnswer
 from hansard.bus.log import COMMIT_BYTES_MAX, AtPosition, AtTime, Stored
 from hansard.cli import status
 from hansard.domain.errors import Corrupt
@@ -470,12 +471,15 @@ def test_who_is_believed():
         return {"config": {"num_replicas": replicas}, "cluster": led}
 
     assert is_authoritative(info("n1", 0.5, 1.2))
-    assert is_authoritative(info("n1", 60, 1.2))
+    assert not is_authoritative(info("n1", 60, 1.2))  # n2 may lead, by the vote of n3
+    assert is_authoritative(info("n1", 60, 1.2), since_s=1.3)
+    assert not is_authoritative(info("n1", 60, 1.2), since_s=1.2)
     assert not is_authoritative(info("n1", 60, 4))
     assert not is_authoritative(info("n1", 0, 0))  # it has no news of the others yet
     assert not is_authoritative(info("", 0.5, 0.5))
     assert is_authoritative(info("", replicas=1))
-    assert not is_authoritative(info("n1", 0.5, 60, 60, 60, replicas=5))
+    assert not is_authoritative(info("n1", 0.5, 60, 60, 60, replicas=5), since_s=9)
+    assert is_authoritative(info("n1", 0.5, 60, 60, 0.5, replicas=5), since_s=9)
     assert is_authoritative({"config": {}, "cluster": {"leader": "alone"}})
 
 
@@ -553,6 +557,30 @@ class TestReplicas:
             again = await servers.log("one", replicas=3)
             await again.close()
             assert "has 1 of the 3 replicas requested" in caplog.text
+
+    async def test_the_list_of_generations_has_as_many_as_the_log(self, servers: Cluster):
+        """From the first roll on after those of the log were raised."""
+        log = await servers.log("raised", replicas=1)
+        async with closing(log):
+            admin = await Broker.open(servers.options("admin", request_timeout_s=5.0))
+            await log.append(append(ALICE, 1))
+            assert (await roll.roll(admin, "raised")).sealed
+            await log.append(append(ALICE, 2))
+            config = (await servers.info("hansard_log-raised_1"))["config"]
+            raised = config | {"num_replicas": 3}
+            await api(admin, "STREAM.UPDATE.hansard_log-raised_1", raised)
+
+            async def rolls() -> bool:
+                with contextlib.suppress(BrokerError, NoAnswer):  # a replica has not caught up
+                    return (await roll.roll(admin, "raised")).sealed
+                return False
+
+            await brokers.until(rolls)
+            tiers = await servers.info(subjects.tiers_stream("raised"))
+            assert tiers["config"]["num_replicas"] == 3
+            assert (await log.append(append(ALICE, 3))).position == 3
+            assert len(await log.read(ALICE)) == 3
+            await admin.close()
 
     async def test_more_than_there_are_servers(self, servers: Cluster):
         """Replicas that no cluster can hold are refused with the remedy."""
@@ -676,6 +704,51 @@ async def test_stops_and_kills(tmp_path: Path, evidence: Evidence):
     evidence.record("replicas.stops_and_kills", stale=len(trial.wrong), **trial.figures)
     assert not trial.wrong, trial.wrong[:20]
     assert taken == list(range(1, taken[-1] + 1))
+
+
+@pytest.mark.thorough(quick="test_who_is_believed")
+async def test_no_stale_read_between_two_that_are_parted(tmp_path: Path, rounds: Any):
+    """A leader and one follower do not reach each other; the third server elects the follower, and
+    the leader knows of it up to a second later.
+    """
+    acked, over = 0, asyncio.Event()
+
+    async def write(log: JetStreamLog, stream: KeyStream) -> None:
+        nonlocal acked
+        new = append(stream, 1)
+        while not over.is_set():
+            with contextlib.suppress(BusError):
+                acked = max(acked, (await log.append(new)).position)
+                new = append(stream, new.commit.version + 1)
+            await asyncio.sleep(0.02)
+
+    with cluster.running(tmp_path / "cluster", linked=True) as servers:
+        await servers.elected()
+        first, name = await servers.log("lab"), subjects.log_stream("lab")
+        for number in range(rounds(1, 5)):
+            leader, follower = await parted(servers, name)
+            reader = await servers.log("lab", first=leader)
+            writer = await servers.log("lab", first=follower, request_timeout_s=0.1)
+            over.clear()
+            writing = [
+                asyncio.create_task(write(writer, KeyStream("r1", f"k{number}-{n}")))
+                for n in range(5)
+            ]
+            servers.part(leader.name, deaf=[follower.name])
+            servers.part(follower.name, deaf=[leader.name])
+            before = acked
+            async with asyncio.timeout(3 * CAUGHT_UP_S):
+                while acked <= before + 100:
+                    least = acked
+                    with contextlib.suppress(BusError):
+                        assert await reader.head() >= least
+                    await asyncio.sleep(0.002)
+            servers.join(broken=True)
+            over.set()
+            await asyncio.gather(*writing)
+            async with closing(reader, writer):
+                pass
+        await first.close()
 
 
 @pytest.mark.thorough(quick="bus/test_generations.py::test_followers_go_on_over_rolls")

@@ -313,6 +313,10 @@ async def test_machines_beside_a_copy_share_one_lease(two: Regions) -> None:
     here = await Broker.open(two.b.options)
     there = await Broker.open(two.b.options.in_region("A"))
     await followed(here, there)
+    # Another copy, in the same account, has another subject: it does not get what is renewed here.
+    config = await streams.config_of(here, snapshot_stream("lab"))
+    assert config is not None
+    assert config["subjects"] == ["hansard_snap-lab.B"]
     one, other = [Lease(here, "lab") for _ in range(2)]
     home = Lease(there, "lab")
     for _ in range(2):

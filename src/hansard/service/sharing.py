@@ -58,13 +58,13 @@ _log = logger(__name__)
 class Lease:
     """The right to project a workspace: the newest message on one subject of its snapshots' stream,
     written with the position of the one before as a condition. Each region has one: the stream of a
-    copy listens on its own name alone, until a promotion.
+    copy listens on one subject of its region alone, until a promotion.
     """
 
     def __init__(self, broker: Broker, workspace: str) -> None:
         self.is_mine = False
         self._direct = Direct(broker)
-        self._stream = self._subject = subjects.snapshot_stream(workspace)
+        self._stream, self._subject = subjects.snapshot_stream(workspace), ""
         self._workspace = workspace
         self._owner = f"{socket.gethostname()}:{os.getpid()}".encode()
         self._seen, self._seen_s = -1, 0.0
@@ -76,9 +76,9 @@ class Lease:
         """
         now_s = time.monotonic()
         self._direct = Direct(self._direct.broker)  # a promotion empties the stream
-        has = (await self._direct.info(self._stream))["config"]["subjects"]
-        is_copy = has == [self._stream]
-        self._subject = self._stream if is_copy else subjects.lease_subject(self._workspace)
+        (has,) = (await self._direct.info(self._stream))["config"]["subjects"]
+        is_copy = subjects.is_name(has)
+        self._subject = has if is_copy else subjects.lease_subject(self._workspace)
         message = await self._direct.last(self._stream, self._subject)
         position = message.position if message is not None else 0
         if position != self._seen:

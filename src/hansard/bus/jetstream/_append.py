@@ -385,7 +385,7 @@ class Appender:
             answer = self._blocking.publish(subject, entry.body, entry.headers)
             if answer is None:
                 return None
-            position = acknowledged(answer, above).seq
+            position = acknowledged(answer, above, opened.known.domain).seq
             opened.known.claim(position)
         except (Rejected, NotSent):
             return None  # the loop gets the same error, and handles it

@@ -56,9 +56,13 @@ answers no Direct Get in its first 2 s (nats-server's `startDirectAccessMonitori
 """
 
 LEASE_S = 3.0
-"""Longest time since a trusted leader heard from a quorum, in seconds. No other is
-elected within 4 s of that (nats-server's `minElectionTimeout`), so a leader that was paused and
-does not know of its successor is not trusted.
+"""Longest time since a leader that is trusted at once heard from each replica, in seconds. None of
+them tries to lead within 4 s of that (nats-server's `minElectionTimeout`).
+"""
+
+QUORUM_POLL_S = 0.05
+"""Pause before a leader that does not hear from each replica is queried again, in seconds. Replicas
+answer it at least once a second.
 """
 
 LAG_MAX = 1_000
@@ -86,7 +90,7 @@ class Known(msgspec.Struct):
     stream's leader. `marker` is the subject of a message that exists as long as the stream.
     `alone`: its server is no cluster, so its answers are complete. `may_go`: it is a generation of
     a log, which is deleted once it is archived: a missing responder is reported at once. `sealed`:
-    it takes no message any more.
+    it takes no message any more. `domain`: the JetStream domain of its server, empty without one.
     `requested_s` is when `replicas` and `alone` were requested, by the monotonic clock. `note` and
     `reach` may be called from any
     thread, the rest from the loop's.
@@ -101,6 +105,7 @@ class Known(msgspec.Struct):
     lock: Any = msgspec.field(default_factory=threading.Lock)
     may_go: bool = False
     sealed: bool = False
+    domain: str | None = None
     claimed: set[int] = msgspec.field(default_factory=set)
     claimed_before: set[int] = msgspec.field(default_factory=set)
 
@@ -140,6 +145,7 @@ class Known(msgspec.Struct):
         """Take in an answer to STREAM.INFO: the number of replicas and the cluster."""
         self.replicas = replicas_of(info)
         self.sealed = bool(info["config"].get("sealed"))
+        self.domain = str(info.get("domain", ""))
         self.alone = not _cluster(info).get("name")
         self.requested_s = time.monotonic()
 
@@ -196,10 +202,11 @@ def silent_of(info: dict[str, Any], since_s: float) -> list[str]:
     ]
 
 
-def is_authoritative(info: dict[str, Any]) -> bool:
-    """Return whether an answer to STREAM.INFO is from the stream's leader, which recently heard
-    from a quorum.
+def is_authoritative(info: dict[str, Any], since_s: float = 0.0) -> bool:
+    """Return whether an answer to STREAM.INFO is from the stream's leader: it heard from each
+    replica recently, or from a quorum in the last `since_s` seconds, when the read began.
 
+    A replica that it does not reach may lead the stream, by the vote of one that it does reach.
     While there is no leader, any replica answers, with its own state.
     """
     replicas = replicas_of(info)
@@ -207,8 +214,10 @@ def is_authoritative(info: dict[str, Any]) -> bool:
         return True
     if not leader_of(info):
         return False
-    heard = sum(0 < int(peer.get("active", 0)) <= LEASE_S * _NS for peer in _peers(info))
-    return heard + 1 > replicas // 2
+    heard_s = [int(peer.get("active", 0)) / _NS for peer in _peers(info)]
+    recent = sum(0 < each <= LEASE_S for each in heard_s)
+    since = sum(0 < each < since_s for each in heard_s)
+    return recent + 1 >= max(replicas, len(heard_s) + 1) or since + 1 > replicas // 2
 
 
 def described(info: dict[str, Any]) -> str:
@@ -337,7 +346,7 @@ async def publish(
     above = known.position
     wait_s = waits * broker.options.request_timeout_s
     _, answer = await broker.request(subject, payload, headers, wait_s)
-    ack = acknowledged(answer, above)
+    ack = acknowledged(answer, above, known.domain)
     known.claim(ack.seq)
     return ack
 
@@ -395,6 +404,21 @@ async def api(broker: Broker, subject: str, body: dict[str, Any] | None = None) 
         if code not in LEADERLESS or time.monotonic() >= leader_until_s:
             raise BrokerError(f"$JS.API.{subject}", code, refused.get("description", ""))
         await asyncio.sleep(RELOAD_POLL_S)
+
+
+STREAM_PAGES_MAX = 1_000
+"""Bound of the loop over the server's pages of 1,024 stream names."""
+
+
+async def stream_names(broker: Broker) -> list[str]:
+    """Return the names of all streams that this login sees. Raises as `api`."""
+    names: list[str] = []
+    for _ in range(STREAM_PAGES_MAX):
+        page = await api(broker, "STREAM.NAMES", {"offset": len(names)})
+        names += page.get("streams") or []
+        if not page.get("streams") or len(names) >= page.get("total", 0):
+            break
+    return names
 
 
 PAGE_BYTES_MAX = 8 * 1024 * 1024
@@ -529,16 +553,17 @@ class Direct:
         known = self.known.of(stream)
         began = time.monotonic()
         while True:
-            floor = known.position
+            floor, since_s = known.position, time.monotonic() - began
             info = await self.again(lambda: api(self.broker, f"STREAM.INFO.{stream}", body), stream)
             known.learn(info)
             last = int(info["state"]["last_seq"])
-            if is_authoritative(info) and last >= floor:
+            if is_authoritative(info, since_s) and last >= floor:
                 known.reach(last)
                 return info
             if known.replicas <= 1:
                 raise Corrupt(f"stream {stream!r}", LOST.format(last=last, known=floor))
             await self._pause(stream, floor, last, began, info)
+            await asyncio.sleep(QUORUM_POLL_S)
 
     async def info_of(self, stream: str) -> dict[str, Any] | None:
         """Return STREAM.INFO as `info` does; None if there is no such stream."""
@@ -620,12 +645,15 @@ class Direct:
                     known.note(newest.position, newest.subject, len(newest.body))
                 return messages
 
-    async def matching(self, stream: str, pattern: str, first: int, count: int) -> list[Message]:
-        """Return at most so many messages that match, from a position on, as one replica has them;
-        fewer if they are large.
+    async def matching(
+        self, stream: str, pattern: str, first: int, count: int
+    ) -> tuple[list[Message], bool]:
+        """Return at most so many messages that match, from a position on, as one replica has them,
+        and whether these are all of them: fewer are sent if they are large.
         """
         request = {"seq": first, "batch": count, "next_by_subj": pattern}
-        return (await self._page(stream, request))[0]
+        messages, end = await self._page(stream, request)
+        return messages, not int(header(end, b"Nats-Num-Pending") or 0)
 
     async def last(self, stream: str, subject: str, target: int | None = None) -> Message | None:
         """Return the newest message on a subject, wildcards allowed. About 0.2 ms; twice that with

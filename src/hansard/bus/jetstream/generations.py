@@ -32,8 +32,8 @@ from hansard.bus.jetstream.direct import (
     STREAM_NOT_FOUND,
     Direct,
     Known,
-    api,
     replicas_of,
+    stream_names,
 )
 from hansard.bus.jetstream.push import LOG_AFTER_S, NO_ANSWER_S_MAX, RETRY_S, Push, passes
 from hansard.bus.jetstream.wire import NoResponders
@@ -42,9 +42,6 @@ from hansard.bus.marks import Extent, Whole
 from hansard.bus.portal import own_task
 from hansard.bus.sources import Archived, Message, Source
 from hansard.domain.errors import Corrupt
-
-PAGES_MAX = 1_000
-"""Bound of the loop over the server's pages of 1,024 stream names."""
 
 SURVEYS_MAX = 3
 """Most look-ups of generations of which one reports an earlier end than the next one's begin."""
@@ -71,6 +68,9 @@ PROMOTED = "hansard-promoted"
 that was home before, and the number of the first generation without it.
 """
 
+GIVEN_UP = "hansard-given-up"
+"""Key in the metadata of a generation that lost all its commits, which an operator gave up."""
+
 _GONE = frozenset({STREAM_NOT_FOUND, JETSTREAM_OFF})
 """Errors of a stream that was deleted, or of a server that starts."""
 
@@ -86,13 +86,15 @@ class NoLog(BrokerError):
 
 class Generation(msgspec.Struct, frozen=True):
     """A generation with a stream: the state of the stream as its server reports it, but for
-    `hidden` messages beyond the generation's end.
+    `hidden` messages beyond the generation's end. `was_open` is known of one that is missing: it
+    may have accepted commits.
     """
 
     number: int
     stream: str
     info: Info
     hidden: int = 0
+    was_open: bool = False
 
     @property
     def is_sealed(self) -> bool:
@@ -141,20 +143,42 @@ class Survey(msgspec.Struct, frozen=True):
     """All generations: those with a stream, and those that the archive has verified, both oldest
     first. One may be in both, until its stream is deleted.
 
-    `missing` is the newest one that was opened, with the settings listed then, if the server omits
-    its stream: it was killed while it wrote the stream's settings.
+    `missing` is the newest one that was opened, with the settings listed last, if the server omits
+    its stream: it was killed while it wrote the stream's settings. Or if its stream `is_emptied`.
     """
 
     streams: list[Generation]
     archived: list[Archived]
     missing: Generation | None = None
 
-    def complete(self, broker: Broker) -> Survey:
-        """Return the generations. Raises GenerationMissing: a reader must not take the log for one
-        that ends earlier.
+    @property
+    def is_emptied(self) -> bool:
+        """True if the missing generation was created again, and is empty."""
+        newest = self.streams[-1].number if self.streams else None
+        return self.missing is not None and self.missing.number == newest
+
+    def error(self, url: str) -> GenerationMissing | Corrupt | None:
+        """Return the error of each read if a generation is missing: the log must not be taken for
+        one that ends earlier.
         """
-        if self.missing is not None:
-            raise GenerationMissing(broker.url, self.missing.stream)
+        if self.missing is None:
+            return None
+        stream, first = self.missing.stream, self.missing.first
+        if not self.is_emptied:
+            return GenerationMissing(url, stream)
+        fact = (
+            f"it accepted commits from position {first:,} on, and is empty: it was deleted, or its "
+            "files were lost. Stop what writes and restore the broker's store from a backup that "
+            f"has them. To give them up, and use the positions from {first:,} on again: "
+            f"nats stream edit {stream} --metadata {GIVEN_UP}=yes"
+        )
+        return Corrupt(f"stream {stream!r}", fact)
+
+    def complete(self, broker: Broker) -> Survey:
+        """Return the generations. Raises GenerationMissing, Corrupt."""
+        error = self.error(broker.url)
+        if error is not None:
+            raise error
         return self
 
     @property
@@ -196,7 +220,8 @@ async def survey(direct: Direct, workspace: str, inform: Inform | None = None) -
             for each, after in itertools.pairwise(at.streams)
         ):
             break  # else one was reported before a restart of its server, the next after it
-        if any(replicas_of(each.info) > 1 for each in reopened):
+        suspects = [*reopened, *(at.streams[-1:] if at.is_emptied else ())]
+        if any(replicas_of(each.info) > 1 for each in suspects):
             await asyncio.sleep(SURVEY_PAUSE_S)
     if reopened:
         number, newest = reopened[0].number, at.streams[-1].number
@@ -215,8 +240,10 @@ async def _survey(direct: Direct, workspace: str, inform: Inform) -> Survey:
     """Return the generations as the server reports them one after the other."""
     name = subjects.log_stream(workspace)
     first = await inform(name)
-    if first is not None and not first["config"].get("sealed") and "mirror" not in first["config"]:
-        return Survey([Generation(0, name, first)], [])
+    if first is not None:
+        only = Generation(0, name, first)
+        if not (only.is_sealed or only.is_copy or only.is_new):
+            return Survey([only], [])
     numbers = await _later(direct.broker, workspace)
     names = [subjects.generation_stream(workspace, number) for number in numbers]
     infos = await asyncio.gather(*(inform(each) for each in names))
@@ -228,10 +255,29 @@ async def _survey(direct: Direct, workspace: str, inform: Inform) -> Survey:
         if info is not None
     ]
     newest = [each.number for each in streams[-1:]] + [each.generation for each in entries[-1:]]
+    is_new = not entries and all(each.is_new for each in streams)
+    if is_new and opened is None and direct.broker.options.witness is None:
+        opened = await _unlisted(workspace, inform)
     missing = opened if opened is not None and opened.number > max(newest, default=-1) else None
+    if opened is not None and streams and streams[-1].number == opened.number:
+        is_empty = streams[-1].is_new and not streams[-1].metadata.keys() & {HOME, GIVEN_UP}
+        missing = opened if is_empty and opened.was_open else None
     if len(streams) > 1 and streams[-1].is_copy and not streams[-1].info["state"]["messages"]:
         streams.pop()  # its first commit has not arrived: the one before it is the newest still
     return Survey(streams, entries, missing)
+
+
+async def _unlisted(workspace: str, inform: Inform) -> Generation | None:
+    """Return generation 0 of a log that was never rolled, if the server omits its stream: the
+    others of the workspace are created after it.
+    """
+    others = (subjects.blob_stream(workspace), subjects.snapshot_stream(workspace))
+    infos = [info for info in await asyncio.gather(*map(inform, others)) if info is not None]
+    if not infos or any("sources" in info["config"] for info in infos):
+        return None  # no workspace, or one that a region is about to copy
+    name, was_open = subjects.log_stream(workspace), any(i["state"]["last_seq"] for i in infos)
+    config = {"name": name, "num_replicas": max(map(replicas_of, infos))}
+    return Generation(0, name, {"config": config}, was_open=was_open)
 
 
 def _ended(generation: Generation, following: Generation) -> Generation:
@@ -252,20 +298,14 @@ def _ended(generation: Generation, following: Generation) -> Generation:
 
 async def _later(broker: Broker, workspace: str) -> list[int]:
     """Return the numbers of the generations but the first that have a stream, oldest first."""
-    names: list[str] = []
-    for _ in range(PAGES_MAX):
-        # Not by subject: a copy of another region's generation has none.
-        page = await api(broker, "STREAM.NAMES", {"offset": len(names)})
-        names += page.get("streams") or []
-        if not page.get("streams") or len(names) >= page.get("total", 0):
-            break
+    names = await stream_names(broker)  # not by subject: a copy of another region's has none
     before = f"{subjects.log_stream(workspace)}_"
     return sorted(int(name.removeprefix(before)) for name in names if name.startswith(before))
 
 
 async def listed(direct: Direct, workspace: str) -> tuple[list[Archived], Generation | None]:
     """Return the generations that the archive has verified, oldest first, and the newest that was
-    opened, with its settings then.
+    opened, with the settings listed last.
     """
     stream = subjects.tiers_stream(workspace)
     info = await direct.info_of(stream)
@@ -273,16 +313,19 @@ async def listed(direct: Direct, workspace: str) -> tuple[list[Archived], Genera
         return [], None
     names, _ = await direct.names(stream, subjects.tiers_subject(workspace, "*"))
     mark = subjects.opened_subject(workspace, info["created"], "")
-    numbers = [int(name.removeprefix(mark)) for name in names if name.startswith(mark)]
-    newest = f"{mark}{max(numbers, default=0)}"
+    steps = [name.removeprefix(mark).split("-") for name in names if name.startswith(mark)]
+    step = max(([int(part) for part in each] for each in steps), default=[])
+    newest = mark + "-".join(map(str, step))
     targets = [name for name in names if name == newest or name.rpartition(".")[2].isdecimal()]
     bodies = {each.subject: each.body for each in await direct.named(stream, targets)}
     opened = bodies.pop(newest, None)
     entries = sorted(map(_archived.decode, bodies.values()), key=lambda each: each.generation)
     if opened is None:
         return entries, None
-    number, config = max(numbers), msgspec.json.decode(opened)
-    return entries, Generation(number, config["name"], {"config": config})
+    config = msgspec.json.decode(opened)
+    # The mark of an embedded server shows a loss itself.
+    was_open = len(step) > 1 and direct.broker.options.witness is None
+    return entries, Generation(step[0], config["name"], {"config": config}, was_open=was_open)
 
 
 class SealedStream:
@@ -386,7 +429,7 @@ class View(msgspec.Struct, frozen=True):
     open: Open | None
     ends: dict[str, int] = {}
     home: str = ""
-    error: GenerationMissing | None = None
+    error: GenerationMissing | Corrupt | None = None
 
     @property
     def end(self) -> int:
@@ -465,7 +508,8 @@ class Generations:
         if newest is None and not at.archived and not at.missing:
             name = subjects.log_stream(self.workspace)
             raise NoLog(f"reading {name!r}", STREAM_NOT_FOUND, "stream not found")
-        is_open = newest is not None and not newest.is_sealed
+        error = at.error(self._direct.broker.url)
+        is_open = newest is not None and not newest.is_sealed and error is None
         # A stream deleted during the look-up is missing between others: all before it go, too.
         has = {each.number for each in at.streams}
         end = max((e.generation for e in at.archived if e.generation not in has), default=-1)
@@ -476,11 +520,9 @@ class Generations:
         ends = {subjects.generation_stream(self.workspace, e.generation): e.last for e in gone}
         ends |= {each.stream: each.last for each in sealed}
         if newest is None or not is_open:
-            home, error = newest.home if newest is not None else "", None
-            if at.missing is not None:
-                error = GenerationMissing(self._direct.broker.url, at.missing.stream)
-            return View(tuple(older), None, ends, self._moved or home, error)
+            return View(tuple(older), None, ends, self._moved or at.home, error)
         before = self.view.open
+        self._direct.known.of(newest.stream).domain = str(newest.info.get("domain", ""))
         if not newest.number and not newest.home and before is not None and not before.number:
             return self.view  # unchanged
         opened = self._opened(newest.number, newest.stream, newest.first)
@@ -570,20 +612,24 @@ class Messages:
 
         return await self._read(ask)
 
-    async def matching(self, pattern: str, first: int, last: int) -> list[Message]:
+    async def matching(self, pattern: str, first: int, last: int) -> list[Message] | None:
         """Return the messages between two positions that match a filter, as far as the server has
-        them: those of the archive are left out.
+        them: those of the archive are left out. None if they are too large for one answer.
         """
 
-        async def ask(view: View) -> list[Message]:
+        async def ask(view: View) -> list[Message] | None:
             parts = [(s.stream, s.first, s.last) for s in view.older if isinstance(s, SealedStream)]
             if view.open is not None:
                 parts.append((view.open.stream, view.open.first, last))
             found: list[Message] = []
             for stream, begin, end in parts:
                 if begin <= last and first <= end:
-                    page = await self.direct.matching(stream, pattern, first, last - first + 1)
-                    found += [message for message in page if message.position <= min(end, last)]
+                    count = min(end, last) - max(begin, first) + 1
+                    page, whole = await self.direct.matching(stream, pattern, first, count)
+                    inside = [each for each in page if each.position <= min(end, last)]
+                    if inside == page and not whole and len(page) < count:
+                        return None
+                    found += inside
             return found
 
         return await self._read(ask)

@@ -28,10 +28,10 @@ from hansard.bus.jetstream.direct import (
     BEHIND_PAUSE_S,
     STREAM_NOT_FOUND,
     Direct,
-    api,
     late_of,
     leader_of,
     replicas_of,
+    stream_names,
 )
 from hansard.bus.jetstream.generations import Generations, Messages, Survey, survey
 from hansard.bus.jetstream.wire import TooMany
@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 
 RECENT_POSITIONS, RECENT_POSITIONS_MAX = 500, 16_000
 """First and longest part of the log that is read for the newest runs, in positions."""
+
+POSITIONS_A_RUN = 8
+"""Positions of the first part for each requested run, if that is shorter."""
 
 # Reading commits: one stream, several, a run; the newest state or one at a point.
 #
@@ -225,13 +228,17 @@ class Reader:
 
     async def newest_runs(self, most: int) -> list[str]:
         """See `EventLog.newest_runs`: at most 32,000 positions, each part twice as long as the one
-        after it.
+        after it, or half as long if it is too large for one answer.
         """
         pattern, runs = subjects.all_lives(self._workspace), dict[str, None]()
-        end, span = await self.head(), RECENT_POSITIONS
+        end, span = await self.head(), min(RECENT_POSITIONS, POSITIONS_A_RUN * most)
         while end > 0 and len(runs) < most and span <= RECENT_POSITIONS_MAX:
             first = max(1, end - span + 1)
-            for message in reversed(await self._messages.matching(pattern, first, end)):
+            messages = await self._messages.matching(pattern, first, end)
+            if messages is None and span > 1:
+                span //= 2
+                continue
+            for message in reversed(messages or []):
                 stream = self._decode(message).stream if len(runs) < most else None
                 if isinstance(stream, RunStream):
                     runs[stream.run] = None
@@ -470,9 +477,6 @@ def _runs(positions: Iterable[int]) -> list[tuple[int, int]]:
     return ranges
 
 
-PAGES_MAX = 1_000
-"""Bound of the loops over the server's lists in pages (of 1,024 streams, 100,000 subjects)."""
-
 _LOG = re.compile(r"hansard_log-(?P<workspace>[^_]+)(?:_\d+)?")
 _BLOB = re.compile(r"hansard_blob\.[^.]+\.(?P<sha256>[0-9a-f]{64})\.(?P<chunk>\d+)")
 
@@ -597,12 +601,7 @@ class RawWorkspace:
 
     async def workspaces(self) -> list[str]:
         """Return the names of all workspaces on the broker that this login sees."""
-        names: list[str] = []
-        for _ in range(PAGES_MAX):
-            page = await api(self._broker, "STREAM.NAMES", {"offset": len(names)})
-            names += page.get("streams") or []
-            if not page.get("streams") or len(names) >= page.get("total", 0):
-                break
+        names = await stream_names(self._broker)
         return sorted({m["workspace"] for name in names if (m := _LOG.fullmatch(name)) is not None})
 
     async def extent(self) -> Extent:

@@ -22,6 +22,7 @@ from hansard.bus.errors import BrokerError, BusError, ReplicaBehind, Unreachable
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import (
     JETSTREAM_OFF,
+    LEASE_S,
     LOST,
     READ_WAIT_S,
     api,
@@ -231,7 +232,7 @@ class Push:
             return False
         try:
             info = await api(self._broker, f"STREAM.INFO.{self._stream}")
-            if not is_authoritative(info):
+            if not is_authoritative(info, LEASE_S):
                 raise NoAnswer(f"{self._stream!r} has no leader: {described(info)}")
             if info["state"]["last_seq"] < until:
                 self._note_answer()
@@ -308,7 +309,7 @@ class Push:
         now_s = asyncio.get_running_loop().time()
         self._short_s = self._short_s or now_s
         lags = replicas_of(info) > 1 and now_s - self._short_s < READ_WAIT_S
-        if lags or not is_authoritative(info):
+        if lags or not is_authoritative(info, LEASE_S):
             raise NoAnswer(f"the replica that answered for {self._stream!r} ends at {last}")
         raise Corrupt(f"stream {self._stream!r}", LOST.format(last=last, known=self.position))
 

@@ -21,7 +21,7 @@ from hansard.bus import subjects
 from hansard.bus.errors import BrokerError, BusError, NotFound, Unreachable
 from hansard.bus.jetstream import streams
 from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.direct import Direct, api
+from hansard.bus.jetstream.direct import Direct, api, replicas_of
 from hansard.bus.jetstream.generations import HOME, PROMOTED, Survey, survey
 from hansard.bus.jetstream.roll import list_archived
 from hansard.bus.reads import is_stream
@@ -138,6 +138,13 @@ async def follow(
     """
     mine, theirs = await domain_of(here), await domain_of(there)
     at, other = await survey(Direct(here), workspace), await survey(Direct(there), workspace)
+    if at.missing is not None and not at.streams:
+        name = subjects.tiers_stream(workspace)
+        raise CallerError(
+            f"region {mine!r} lists generation {at.missing.number} of its own log of workspace "
+            f"{workspace!r}, and has no stream of it: restore it with 'hansard tiers roll', or if "
+            f"its streams were deleted, delete the list too: nats stream rm {name}"
+        )
     if not other.streams:
         raise NotFound(f"workspace {workspace!r} in region {theirs!r}", "name its home")
     promoting = _promoting(at, mine, other, theirs)
@@ -174,7 +181,9 @@ async def copy(here: Broker, there: Broker, workspace: str, replicas: int | None
     at, other = await survey(direct, workspace), await survey(Direct(there), workspace)
     if at.home not in ("", home):
         raise CallerError(f"workspace {workspace!r} follows region {at.home!r}: name that one")
-    blobs, snapshots = streams.copied_configs(workspace, home)
+    if at.streams and replicas is None:
+        replicas = replicas_of(at.streams[-1].info)
+    blobs, snapshots = streams.copied_configs(workspace, home, await domain_of(here))
     await _set(here, blobs, replicas)
     await _set(here, snapshots, replicas, emptied=True)
     for each in at.streams[:-1]:
@@ -205,6 +214,7 @@ async def _set(
     if existing is not None and all(existing.get(key) == config.get(key) for key in keys):
         return
     if existing is not None and emptied:
+        replicas = replicas or existing.get("num_replicas")
         await api(broker, f"STREAM.DELETE.{name}")
     if existing is None or emptied:
         await streams.create(broker, config, replicas)
@@ -227,7 +237,8 @@ async def _lost(
         raise CallerError(
             f"region {region!r} is sealed in generation {newest.number} at {newest.last:,}, and no "
             f"copy of {new!r}, promoted in generation {first} after {cut:,}: export its runs, "
-            f"delete its streams of workspace {workspace!r}, and follow again"
+            f"delete its streams of workspace {workspace!r}, {subjects.tiers_stream(workspace)!r} "
+            "among them, and follow again"
         )
     runs, others, position, direct = Counter[str](), Counter[str](), cut, Direct(former)
     while position < newest.last:

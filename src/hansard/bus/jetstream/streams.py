@@ -252,15 +252,15 @@ def copied_config(config: dict[str, Any], home: str) -> dict[str, Any]:
     }
 
 
-def copied_configs(workspace: str, home: str) -> list[dict[str, Any]]:
-    """Return the settings of another region's copy of the blobs, which may hold some already: their
+def copied_configs(workspace: str, home: str, region: str) -> list[dict[str, Any]]:
+    """Return the settings of a region's copy of the blobs, which may hold some already: their
     order does not matter, and one that arrives again replaces its equal. And of its snapshots: it
-    has none, since the home's may be ahead of it.
+    has none, since the home's may be ahead of it, but a lease on a subject of its own.
     """
     blobs, snapshots = blob_config(workspace), snapshot_config(workspace)
     blobs |= {"discard": "old", "discard_new_per_subject": False}
     blobs |= {"subjects": None, "sources": [_there(blobs, home)]}
-    return [blobs, snapshots | {"subjects": [snapshots["name"]]}]
+    return [blobs, snapshots | {"subjects": [f"{snapshots['name']}.{region}"]}]
 
 
 def _there(config: dict[str, Any], home: str) -> dict[str, Any]:
@@ -311,9 +311,10 @@ async def present(
         if existing is None:
             return False
         compare(item, existing)
-        has = existing.get("num_replicas", 1)
+    for name, config in known.items():  # sealed generations among them
+        has = config.get("num_replicas", 1) if config is not None else 1
         if replicas is not None and has < replicas:
-            _log.warning(fewer(item["name"], has, replicas))
+            _log.warning(fewer(name, has, replicas))
     return True
 
 
@@ -359,7 +360,7 @@ async def seal(
     if metadata or not generation.is_closed:
         # The transform stays: messages on their way are stored under their names.
         try:
-            await _list_opened(broker, workspace, generation.info["config"])
+            await _list_opened(broker, workspace, generation.info["config"], was_open=True)
             await api(broker, update, config)
         except BrokerError:
             existing = await config_of(broker, generation.stream)
@@ -450,8 +451,11 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
             newest = at.missing or (at.streams[-1] if at.streams else None)
             if newest is None or not (at.missing or newest.is_closed):
                 return at
+            if at.is_emptied:
+                at.complete(broker)
             demand_home(workspace, at)
-            config = newest.info["config"]
+            config = generation_config(workspace, newest.number, newest.first)
+            config |= newest.info["config"]
             if at.missing is None and newest.is_new:
                 await _open(broker, workspace, config)
                 continue
@@ -483,7 +487,8 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
                 if error is not None and error.get("err_code") != NAME_IN_USE:
                     code = error.get("err_code") or error.get("code", 0)
                     raise BrokerError(subject, code, error.get("description", ""))
-                if error is None and not created["state"]["messages"]:
+                is_emptied = at.missing is not None and at.missing.was_open
+                if error is None and not created["state"]["messages"] and not is_emptied:
                     await _open(broker, workspace, config)
         finally:
             forget()
@@ -491,7 +496,10 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
 
 
 async def _open(broker: Broker, workspace: str, config: dict[str, Any]) -> None:
-    """List a generation that accepts no commits as opened, and let it accept commits."""
+    """List a generation that accepts no commits as opened, and let it accept commits. Once its
+    server has written all settings, it is listed again: if its stream is empty later, the commits
+    in it are lost.
+    """
     await _list_opened(broker, workspace, config)
     number = _number_of(config)
     config = config | {"subjects": generation_config(workspace, number, 0)["subjects"]}
@@ -500,18 +508,29 @@ async def _open(broker: Broker, workspace: str, config: dict[str, Any]) -> None:
     except BrokerError:
         existing = await config_of(broker, config["name"])
         if existing is not None and not existing.get("sealed"):
-            raise  # else it was rolled since, and perhaps deleted
+            raise
+        return  # it was rolled since, and perhaps deleted
+    await _list_opened(broker, workspace, config, was_open=True)
 
 
-async def _list_opened(broker: Broker, workspace: str, config: dict[str, Any]) -> None:
-    """List a generation with its settings: from then on it is known to be missing if it is."""
+async def _list_opened(
+    broker: Broker, workspace: str, config: dict[str, Any], *, was_open: bool = False
+) -> None:
+    """List a generation with its settings: from then on it is known to be missing if it is. One
+    that `was_open` is listed again when the number of accepted losses in its settings changed.
+    """
     created = await ensure_tiers(broker, workspace, config.get("num_replicas", 1))
-    subject = subjects.opened_subject(workspace, created, _number_of(config))
+    accepted = (config.get("metadata") or {}).get(ACCEPTED, "")
+    number = _number_of(config)
+    step = f"{number}-{accepted if accepted.isdecimal() else 0}" if was_open else number
+    subject = subjects.opened_subject(workspace, created, step)
     await list_once(broker, workspace, subject, msgspec.json.encode(config))
 
 
 async def ensure_tiers(broker: Broker, workspace: str, replicas: int) -> str:
-    """Create the list of generations if it is missing; return the time of its creation."""
+    """Create the list of generations if it is missing; return the time of its creation. It has
+    at least as many replicas as the log.
+    """
     stream, direct = subjects.tiers_stream(workspace), Direct(broker)
     info = await direct.info_of(stream)
     if info is None:
@@ -519,6 +538,10 @@ async def ensure_tiers(broker: Broker, workspace: str, replicas: int) -> str:
         info = await direct.info(stream)
         # Writes both files, also if a killed server left one of them.
         await api(broker, f"STREAM.UPDATE.{stream}", info["config"])
+    elif replicas_of(info) < replicas:
+        raised = info["config"] | {"num_replicas": replicas}
+        await api(broker, f"STREAM.UPDATE.{stream}", raised)
+        await direct.info(stream)  # once it has a leader again
     return str(info["created"])
 
 

@@ -167,17 +167,19 @@ class Ack(msgspec.Struct):
     seq: int = 0
     count: int = 0
     batch: str = ""
+    domain: str = ""
     error: ApiError | None = None
 
 
 _ack = msgspec.json.Decoder(Ack)
 
 
-def acknowledged(data: bytes, above: int = 0) -> Ack:
+def acknowledged(data: bytes, above: int = 0, domain: str | None = None) -> Ack:
     """Return the acknowledgement in the answer to a publish.
 
-    `above` is a position that the stream had reached before the publish was sent. Raises Rejected;
-    NoAnswer where the answer is no acknowledgement, or none of a message sent since.
+    `above` is a position that the stream had reached before the publish was sent; `domain` is its
+    JetStream domain, if known. Raises Rejected; NoAnswer where the answer is no acknowledgement,
+    none of a message sent since, or one of a stream with the same subjects in another region.
     """
     try:
         ack = _ack.decode(data)
@@ -190,6 +192,8 @@ def acknowledged(data: bytes, above: int = 0) -> Ack:
     first = ack.seq - (ack.count or 1) + 1
     if first <= above:
         raise NoAnswer(f"position {first} was acknowledged, and the stream was at {above} before")
+    if domain is not None and ack.domain != domain:
+        raise NoAnswer(f"region {ack.domain!r} acknowledged it, and the stream is in {domain!r}")
     return ack
 
 
