@@ -199,24 +199,6 @@ async def test_a_program_that_goes_on_after_a_refused_effect_replays(lab: Lab):
     assert world.effects == ["x"]
 
 
-async def test_pure_tools_run_in_a_fork(record: TwinRecord):
-    """Tools without effects run in a fork."""
-    ran: list[str] = []
-    for first in (True, False):
-        run = "r" if first else await record.fork("r")
-        async with record.run(run=run) as session:
-
-            @session.tool(effects="pure")
-            async def look(x: str) -> str:
-                ran.append(x)
-                return x
-
-            await look("a")
-            if run != "r":
-                await look("b")
-    assert ran == ["a", "b"]
-
-
 async def test_an_intent_open_at_the_cut_takes_the_parent_s_later_outcome(lab: Lab):
     """A fork cut between intent and outcome takes the outcome of the parent's call."""
     world = World()
