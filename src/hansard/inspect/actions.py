@@ -31,6 +31,10 @@ from hansard.inspect import trace as traces
 from hansard.inspect.answer import Listed
 from hansard.inspect.trace import Payloads, WholeStep
 from hansard.projections.snapshots import Reader
+from hansard.projections.table_files import statements
+
+_SQL = statements(__file__)
+
 
 # Saved action caches and their versions, from the tables.
 
@@ -107,27 +111,15 @@ class ActionsLog(Listed):
     versions: list[KeptVersion]
 
 
-_CACHES = """
-    SELECT cache, versions, heals, reviewed_version, heals_unreviewed, changed_at
-    FROM action_caches ORDER BY cache
-"""
-_LOG = """
-    SELECT v.cache, v.version, v.kind AS change, v.entry, v.again, v.run, v.author, v.because,
-        v.happened_at AS at, v.version <= c.reviewed_version AS reviewed
-    FROM action_versions AS v JOIN action_caches AS c ON c.cache = v.cache
-    WHERE v.cache = $1 ORDER BY v.version
-"""
-
-
 def caches(reader: Reader) -> KeptCaches:
     """Return the saved caches by name."""
-    kept = msgspec.convert(reader.rows(_CACHES, []), list[KeptCache])
+    kept = msgspec.convert(reader.rows(_SQL["caches"], []), list[KeptCache])
     return KeptCaches(position=reader.position, caches=kept)
 
 
 def log(reader: Reader, name: str) -> ActionsLog:
     """Return the versions of a cache. Raises NotFound."""
-    changes = msgspec.convert(reader.rows(_LOG, [name]), list[KeptVersion])
+    changes = msgspec.convert(reader.rows(_SQL["log"], [name]), list[KeptVersion])
     if not changes:
         raise artifacts.missing(ACTIONS, name)
     return ActionsLog(position=reader.position, versions=changes)

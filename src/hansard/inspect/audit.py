@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -17,16 +18,14 @@ from hansard.domain.errors import CallerError
 from hansard.inspect.answer import CANDIDATES_MAX, Ambiguous, Answer, address
 from hansard.inspect.comparison_parts import Heading, Paragraph, ReportBlock, Table
 from hansard.projections.snapshots import Reader
+from hansard.projections.table_files import statements
+
+_SQL = statements(__file__)
+
 
 # Decisions: the reasons of one, and its rendering.
 
 
-_DECISIONS = """
-    SELECT decision FROM decisions WHERE starts_with(decision, $1) ORDER BY decision = $1 DESC,
-    position LIMIT $2
-"""
-_RUNS = "SELECT run FROM runs WHERE starts_with(run, $1) ORDER BY run = $1 DESC, run LIMIT $2"
-_NEWEST = "SELECT run FROM runs ORDER BY first_position DESC LIMIT 1"
 _REMEDY = (
     "give a decision's id, its address (1234.2), or a run to list its decisions; a step "
     "(researcher_1#8) is shown by 'hansard run show RUN --at STEP'"
@@ -146,12 +145,14 @@ def find(answers: Reader, text: str) -> tuple[str | None, str]:
     if place is not None:
         return _at(answers, text, *place)
     if text == "last":
-        runs = [run for (run,) in answers.all(_NEWEST)]
+        runs = [run for (run,) in answers.all(_SQL["newest"])]
         decisions = []
     else:
         most = [text, CANDIDATES_MAX + 1]
-        decisions = [decision for (decision,) in answers.all(_DECISIONS, most)] if text else []
-        runs = [run for (run,) in answers.all(_RUNS, most)] if text else []
+        decisions, runs = (
+            [name for (name,) in answers.all(_SQL[kind], most)] if text else []
+            for kind in ("decisions", "runs")
+        )
     for matches in (decisions, runs):
         if matches and matches[0] == text:
             decisions, runs = (matches[:1], []) if matches is decisions else ([], matches[:1])
@@ -257,47 +258,9 @@ class _Shape(msgspec.Struct, frozen=True):
     fold: str = ""
 
 
-_SHAPES = {
-    "alternative": _Shape(
-        "Alternatives", "- alternative score margin why", "number name score margin why"
-    ),
-    "input": _Shape("Inputs", "- what by words", "number name source words", "each"),
-    "after": _Shape(
-        "Earlier results",
-        "step tool status asked words",
-        "number name status arguments words",
-        "newest",
-    ),
-    "message": _Shape(
-        "Messages in its context", "version role words", "number name words", "newest"
-    ),
-    "policy": _Shape(
-        "Nearby refusals by the gate",
-        "step tool rule when reason",
-        "step tool name when reason",
-        "first",
-    ),
-    "approval": _Shape(
-        "Nearby approvals and denials",
-        "step tool answer by because answered",
-        "step tool name by because answered",
-        "first",
-    ),
-    "settlement": _Shape(
-        "Nearby settled steps", "step tool verdict by because", "step tool name by because", "first"
-    ),
-    "version": _Shape("Versions", "what which", "name which"),
-    "actor": _Shape("Who acted", "- -", "name which"),
-    "followed": _Shape(
-        "Next actions of the agent",
-        "step tool status asked words",
-        "number name status arguments words",
-        "first",
-    ),
-    "hand-off": _Shape("Handed on to", "to because with", "name because payload"),
-    "next": _Shape("Its next decision", "words", "words"),
-    "outcome": _Shape("Outcome of the run", "what words", "name words"),
-}
+_SHAPES = msgspec.toml.decode(
+    Path(__file__).with_suffix(".toml").read_bytes(), type=dict[str, _Shape]
+)
 """Table of each part, in order."""
 
 BY = 2
@@ -439,34 +402,9 @@ SEVERITIES = ("high", "medium", "low")
 A figure may be false or an effect unknown; to be reviewed; possibly in order.
 """
 
-_FINDINGS = """
-    SELECT * FROM findings($1)
-    WHERE run = $2 OR ($2 IS NULL
-        AND (run IS NULL OR run NOT IN (SELECT r.run FROM runs AS r WHERE r.probe IS NOT NULL)))
-    ORDER BY list_position(['high', 'medium', 'low'], severity), topic, kind,
-        experiment NULLS LAST, run, try_cast(split_part(address, '.', 1) AS BIGINT), step, fact
-"""
-_WAITING = """
-    SELECT o.run, o.agent, a.role, coalesce(epoch_ns(max(e.logged_at)), 0) AS joined
-    FROM (SELECT DISTINCT run, agent FROM orphan_intents WHERE kind = 'waiting') AS o
-    JOIN agents AS a ON a.run = o.run AND a.agent = o.agent
-    LEFT JOIN events AS e
-        ON e.run = o.run AND e.known_as IN ('agent.joined.v1', 'run.resumed.v1')
-        AND coalesce(e.lifted, e.data)->>'agent' = o.agent
-    WHERE $1 IS NULL OR o.run = $1
-    GROUP BY ALL
-"""
-_RESUMABLE = "SELECT run, agent, step, command FROM resumable_intents WHERE $1 IS NULL OR run = $1"
-_OPEN = """
-    SELECT count(*) AS runs FROM runs
-    WHERE status = 'open' AND (run = $1 OR ($1 IS NULL AND probe IS NULL))
-"""
-_KINDS = "SELECT view, kind, topic, severity, question, command FROM finding_kinds ORDER BY ALL"
-_EXPERIMENTS = "SELECT DISTINCT experiment FROM assigned_runs ORDER BY experiment"
-_CHECKED = """
-    SELECT topic, experiment, looked, what, why_not FROM checked_topics($1)
-    ORDER BY topic, experiment NULLS FIRST, what
-"""
+
+def _kinds(reader: Reader) -> list[dict[str, Any]]:
+    return reader.rows(_SQL["kinds"], [])
 
 
 def _unknown(what: str, name: str, known: Collection[str]) -> CallerError:
@@ -617,7 +555,7 @@ class AuditFilter(msgspec.Struct, kw_only=True, frozen=True):
         if self.severity is not None and self.severity not in SEVERITIES:
             raise _unknown("severity", self.severity, SEVERITIES)
         if self.kinds:
-            rows = reader.rows(_KINDS, [])
+            rows = _kinds(reader)
             known = {
                 name: None for part in ("topic", "kind", "view") for name in _column(rows, part)
             }
@@ -625,7 +563,7 @@ class AuditFilter(msgspec.Struct, kw_only=True, frozen=True):
                 if name not in known:
                     raise _unknown("kind of finding", name, known)
         if self.experiment is not None:
-            experiments = _column(reader.rows(_EXPERIMENTS, []), "experiment")
+            experiments = _column(reader.rows(_SQL["experiments"], []), "experiment")
             if self.experiment not in experiments:
                 raise _unknown("experiment", self.experiment, experiments)
         return self
@@ -651,7 +589,7 @@ class WaitingAgent(msgspec.Struct, frozen=True):
 
 def waiting(reader: Reader, run: str | None) -> list[WaitingAgent]:
     """Return the agents with calls of which the tables cannot tell whether they are under way."""
-    return msgspec.convert(reader.rows(_WAITING, [run]), list[WaitingAgent])
+    return msgspec.convert(reader.rows(_SQL["waiting"], [run]), list[WaitingAgent])
 
 
 def audit(
@@ -667,7 +605,7 @@ def audit(
     a waiting agent's process is at work, where that is known. Raises CallerError.
     """
     target = (only or AuditFilter()).checked(reader)
-    rows = reader.rows(_FINDINGS, [flip, run])
+    rows = reader.rows(_SQL["findings"], [flip, run])
     if processes:
         _by_process(rows, reader, run, processes)
     rows.sort(key=lambda r: (SEVERITIES.index(r["severity"]), r["topic"], r["kind"]))
@@ -686,7 +624,7 @@ def audit(
         severities=_counts(findings, "severity"),
         looked=looked,
         checked=list(dict.fromkeys(each.topic for each in looked if each.why_not is None)),
-        open_runs=reader.rows(_OPEN, [run])[0]["runs"],
+        open_runs=reader.rows(_SQL["open"], [run])[0]["runs"],
         position=reader.position,
     )
     return Audit(found=findings, flip=flip, summary=summary)
@@ -699,8 +637,14 @@ def _by_process(
     processes: Mapping[tuple[str, str], bool | None],
 ) -> None:
     """Tell calls under way from those in doubt where it is known whether their process lives."""
-    kinds = {row["kind"]: row for row in reader.rows(_KINDS, []) if row["view"] == "orphan_intents"}
-    resumable = {(i["run"], i["agent"], i["step"]): i for i in reader.rows(_RESUMABLE, [run])}
+    kinds = {
+        row["kind"]: row
+        for row in reader.rows(_SQL["kinds"], [])
+        if row["view"] == "orphan_intents"
+    }
+    resumable = {
+        (i["run"], i["agent"], i["step"]): i for i in reader.rows(_SQL["resumable"], [run])
+    }
     for row in rows:
         is_alive = processes.get((row["run"], row["agent"]))
         if is_alive is None or (row["view"], row["kind"]) != ("orphan_intents", "waiting"):
@@ -727,10 +671,10 @@ def _checked_topics(
     reader: Reader, run: str | None, request: AuditFilter, findings: list[dict[str, Any]]
 ) -> list[CheckedTopic]:
     """Return the checks of a run, or of the whole workspace, within the filters."""
-    topics = {row["topic"] for row in reader.rows(_KINDS, []) if _is_selected(row, request.kinds)}
+    topics = {row["topic"] for row in _kinds(reader) if _is_selected(row, request.kinds)}
     return [
         CheckedTopic(**row, findings=sum(_is_about(row, finding) for finding in findings))
-        for row in reader.rows(_CHECKED, [run])
+        for row in reader.rows(_SQL["checked"], [run])
         if row["topic"] in topics and request.experiment in (None, row["experiment"])
     ]
 

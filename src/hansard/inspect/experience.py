@@ -28,6 +28,10 @@ from hansard.inspect.answer import Answer, Listed, by_name
 from hansard.inspect.state import contexts, window
 from hansard.inspect.trace import Payloads
 from hansard.projections.snapshots import Reader
+from hansard.projections.table_files import statements
+
+_SQL = statements(__file__)
+
 
 # Saved experiences: list them, their versions, and search for one that fits a task.
 
@@ -326,60 +330,15 @@ class ExperienceQuery(msgspec.Struct, frozen=True, kw_only=True):
     retired: bool = False
 
 
-_LIST = """
-    SELECT experience, version, coalesce(digest, '') AS digest,
-        coalesce(description, '') AS description, coalesce(task, '') AS task, standing,
-        tools, hosts, checks, coalesce(procedure, '') AS procedure,
-        replays, successes, unfinished, success_low, heals, heals_unreviewed,
-        changed_at
-    FROM experiences ORDER BY experience
-"""
-_LOG = """
-    SELECT experience, version, kind AS change, digest, parent, checks, node, run, NULL AS success,
-        bundle, author, because, happened_at AS at, position, event_index
-    FROM experience_versions WHERE experience = $1
-    UNION ALL BY NAME
-    SELECT experience, version, 'replayed' AS change, checks, run, success, author,
-        error AS because, happened_at AS at, position, event_index
-    FROM experience_replays WHERE experience = $1
-    UNION ALL BY NAME
-    SELECT experience, version, 'published' AS change, bundle, author, because, happened_at AS at,
-        position, 0 AS event_index
-    FROM experience_bundles WHERE experience = $1
-    UNION ALL BY NAME
-    SELECT experience, 'retired' AS change, author, because, happened_at AS at, position,
-        0 AS event_index
-    FROM experience_retirements WHERE experience = $1
-    ORDER BY position, event_index
-"""
-_COSTS = """
-    WITH runs AS (
-        SELECT DISTINCT experience, run FROM experience_replays WHERE list_contains($1, experience)
-    ), used AS (
-        SELECT
-            r.experience, r.run, count(*) FILTER (s.kind = 'model' AND s.cost IS NULL) AS unknown,
-            fsum(s.cost) FILTER (s.kind = 'model') AS cost,
-            fsum(s.duration_ms) FILTER (s.parent_step IS NULL) / 1e3 AS seconds
-        FROM runs AS r JOIN steps AS s ON s.run = r.run AND NOT s.inherited
-        GROUP BY r.experience, r.run
-    )
-    SELECT
-        experience,
-        if(sum(unknown) > 0, NULL, coalesce(fsum(cost), 0) / count(*)) AS cost,
-        fsum(seconds) / count(*) AS seconds
-    FROM used GROUP BY experience
-"""
-
-
 def experiences(reader: Reader) -> KeptExperiences:
     """Return the saved experiences by name."""
-    kept = msgspec.convert(reader.rows(_LIST, []), list[KeptExperience])
+    kept = msgspec.convert(reader.rows(_SQL["list"], []), list[KeptExperience])
     return KeptExperiences(position=reader.position, experiences=kept)
 
 
 def log(reader: Reader, name: str) -> ExperienceLog:
     """Return the history of an experience. Raises NotFound."""
-    rows = [dict(each) for each in reader.rows(_LOG, [name])]
+    rows = [dict(each) for each in reader.rows(_SQL["log"], [name])]
     changes = msgspec.convert(rows, list[ExperienceChange])
     if not changes:
         raise versions.missing(EXPERIENCES, name)
@@ -425,7 +384,7 @@ def find(reader: Reader, request: ExperienceQuery, index: ExperienceIndex) -> Ex
         ranked = index.words.ranked(kept.texts, request.task, most)
         scores = {name: score for name, score, _ in ranked if name in able}
     done = [name for name in scores if able[name].replays]
-    rows = reader.rows(_COSTS, [done]) if done else []
+    rows = reader.rows(_SQL["costs"], [done]) if done else []
     costs = {str(each["experience"]): each for each in rows}
     hits = [_hit(able[name], score, request, costs.get(name)) for name, score in scores.items()]
     hits = _without_duplicates(sorted(hits, key=_order), able)

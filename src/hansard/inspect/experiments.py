@@ -21,6 +21,10 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.prompt import PromptState
 from hansard.inspect.answer import Answer
 from hansard.projections.snapshots import Reader
+from hansard.projections.table_files import statements
+
+_SQL = statements(__file__)
+
 
 # Prompts from the tables: versions, results, and the evidence for a version.
 
@@ -28,50 +32,6 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 ALPHA = 0.05
 """Default alpha of intervals: 1 - confidence."""
-
-_LIST = "FROM prompts ORDER BY prompt"
-_LOG = """
-SELECT
-    v.prompt AS name, v.version, coalesce(v.text, '') AS prompt, v.added_at AS timestamp,
-    v.parent_version, v.parents, v.feedback_applied, coalesce(v.model, '') AS model,
-    v.parameters, v.claimed, coalesce(v.because, '') AS because, v.added_by AS "by",
-    coalesce(v.digest, '') AS digest,
-    coalesce((SELECT list(a.alias ORDER BY a.alias) FROM prompt_aliases AS a
-        WHERE a.prompt = v.prompt AND a.version = v.version), []) AS aliases,
-    if(v.retired_at IS NULL, NULL, coalesce(v.retired_because, '')) AS retired
-FROM prompt_versions AS v
-WHERE v.prompt = $1
-ORDER BY v.version
-"""
-_MOVES = """
-SELECT prompt, alias, version, before, coalesce(because, '') AS because,
-    coalesce(experiment, '') AS experiment, moved_at AS at, moved_by AS "by"
-FROM prompt_moves WHERE prompt = $1 ORDER BY position, event_index
-"""
-_REPORT = """
-SELECT prompt, version, runs, metric, n, value, low, high
-FROM prompt_report(of_prompt := $1, at_alpha := $2)
-ORDER BY prompt, version, metric
-"""
-_MEANS = """
-SELECT version, runs, metric, value FROM prompt_report(of_prompt := $1)
-ORDER BY version, metric
-"""
-_EVIDENCE = """
-SELECT a.experiment, a.arm, b.arm AS baseline
-FROM arms AS a
-JOIN arms AS b ON b.experiment = a.experiment
-JOIN experiments AS e ON e.experiment = a.experiment
-WHERE a.prompt = $1 AND b.prompt = $2 AND ($3 IS NULL OR a.experiment = $3)
-ORDER BY e.registered_position DESC, a.number, b.number
-"""
-_VERDICT = """
-SELECT metric, verdict, difference, low, high, tasks
-FROM comparisons($1, against := $2)
-WHERE arm = $3 AND "default" AND slice = ''
-ORDER BY number NULLS LAST, metric
-LIMIT 1
-"""
 
 
 class ListedPrompt(msgspec.Struct, tag_field="kind", tag="prompt", kw_only=True):
@@ -259,7 +219,7 @@ class ShownPrompt(Answer):
 
 def list_prompts(reader: Reader) -> list[ListedPrompt]:
     """List all prompts by name."""
-    rows = reader.rows(_LIST)
+    rows = reader.rows(_SQL["list"])
     for row in rows:
         row["aliases"] = {each["alias"]: each["version"] for each in row["aliases"] or ()}
     return _structs(ListedPrompt, rows, position=reader.position)
@@ -271,12 +231,12 @@ def log(reader: Reader, name: str) -> PromptLog:
     Raises NotFound, BadName.
     """
     prompts.check_name(name)
-    rows = reader.rows(_LOG, [name])
+    rows = reader.rows(_SQL["log"], [name])
     if not rows:
         raise artifacts.missing(prompts.PROMPTS, name)
     means: dict[int, dict[str, float]] = {}
     runs: dict[int, int] = {}
-    for row in reader.rows(_MEANS, [name]):
+    for row in reader.rows(_SQL["means"], [name]):
         runs[row["version"]] = row["runs"]
         if row["metric"] is not None and row["value"] is not None:
             means.setdefault(row["version"], {})[row["metric"]] = row["value"]
@@ -286,7 +246,7 @@ def log(reader: Reader, name: str) -> PromptLog:
             _version(row, means.get(row["version"], {}), runs.get(row["version"], 0))
             for row in rows
         ],
-        moves=_structs(PromptMove, reader.rows(_MOVES, [name])),
+        moves=_structs(PromptMove, reader.rows(_SQL["moves"], [name])),
         position=reader.position,
     )
 
@@ -313,7 +273,7 @@ def report(reader: Reader, name: str | None = None, alpha: float = ALPHA) -> Pro
         raise BadValue("alpha", f"{alpha}", "give a number between 0 and 1, such as 0.05")
     if name is not None:
         prompts.check_name(name)
-    rows = reader.rows(_REPORT, [name, alpha])
+    rows = reader.rows(_SQL["report"], [name, alpha])
     if name is not None and not rows:
         raise artifacts.missing(prompts.PROMPTS, name)
     measures = _structs(PromptMeasure, rows)
@@ -366,7 +326,7 @@ def evidence(
     Runs of both arms must be judged. Raises Refused if there is no such experiment.
     """
     new, old = f"{name}@{version}", f"{name}@{current}"
-    pairs = reader.rows(_EVIDENCE, [new, old, experiment])
+    pairs = reader.rows(_SQL["evidence"], [new, old, experiment])
     if not pairs:
         which = f"experiment {experiment!r}" if experiment else "no experiment"
         negation = "does not have" if experiment else "has"
@@ -376,7 +336,7 @@ def evidence(
         )
         raise Refused(message)
     for pair in pairs:
-        rows = reader.rows(_VERDICT, [pair["experiment"], pair["baseline"], pair["arm"]])
+        rows = reader.rows(_SQL["verdict"], [pair["experiment"], pair["baseline"], pair["arm"]])
         if rows:
             return PromptEvidence(**pair, **rows[0])
     pair = pairs[0]
@@ -416,69 +376,6 @@ def alias_version(state: PromptState, alias: str, name: str) -> int:
 
 
 REMEDY = "see 'hansard experiment list'"
-
-_EXPERIMENTS = """
-SELECT p.experiment, p.standing, p.registered, e.stopped_at IS NOT NULL AS stopped, p.runs,
-    (SELECT list(a.arm ORDER BY a.number) FROM experiment_arms AS a
-        WHERE a.experiment = p.experiment) AS arms,
-    p.primary_metric AS metric, p.question, p.registered_at
-FROM experiment_plans AS p
-LEFT JOIN experiments AS e ON e.experiment = p.experiment
-ORDER BY coalesce(p.registered_position, p.first_position), p.experiment
-"""
-
-_PLAN = """
-SELECT p.experiment, p.question, p.standing, p.registered, p.unit, p.cluster, p.alpha, p.stop,
-    p.planned, p.trials, p.missing, e.exploratory, e.salt, p.runs, e.registered_at,
-    e.registered_by, e.registered_position, p.first_position, e.stopped_at, e.stopped_because,
-    e.replaced, e.because
-FROM experiment_plans AS p
-LEFT JOIN experiments AS e ON e.experiment = p.experiment
-WHERE p.experiment = $1
-"""
-
-_ARMS = """
-WITH counted AS (
-    SELECT t.arm, count(*) AS runs, count(DISTINCT t.task) AS tasks,
-        count(*) FILTER (t.status = 'completed') AS completed,
-        count(*) FILTER (t.status IN ('failed', 'cancelled')) AS failed,
-        count(*) FILTER (t.status = 'open') AS open
-    FROM trial_runs AS t
-    WHERE t.experiment = $1
-    GROUP BY t.arm
-)
-SELECT a.arm, a.number, a.weight / sum(a.weight) OVER () AS share, a.prompt, a.model, a.parameters,
-    coalesce(c.runs, 0) AS runs, coalesce(c.tasks, 0) AS tasks,
-    coalesce(c.completed, 0) AS completed, coalesce(c.failed, 0) AS failed,
-    coalesce(c.open, 0) AS open
-FROM experiment_arms AS a
-LEFT JOIN counted AS c ON c.arm = a.arm
-WHERE a.experiment = $1
-ORDER BY a.number
-"""
-
-_METRICS = """
-WITH judged AS (
-    SELECT o.metric, count(DISTINCT o.run) AS runs
-    FROM outcomes AS o
-    JOIN trial_runs AS t ON t.run = o.run
-    WHERE t.experiment = $1
-    GROUP BY o.metric
-), planned AS (SELECT * FROM metrics WHERE experiment = $1)
-SELECT coalesce(m.metric, j.metric) AS metric, m.number, m.better, m.smallest,
-    coalesce(j.runs, 0) AS judged_runs
-FROM planned AS m
-FULL JOIN judged AS j ON j.metric = m.metric
-ORDER BY m.number NULLS LAST, metric
-"""
-
-_PRICES = """
-SELECT model, usage, amount, currency, since, source, stated_by
-FROM prices
-WHERE $1 IS NULL OR model = $1
-QUALIFY row_number() OVER (PARTITION BY model, usage, since ORDER BY version DESC) = 1
-ORDER BY model, usage, since
-"""
 
 
 class Listed(msgspec.Struct, tag_field="kind", tag="experiment", kw_only=True):
@@ -586,20 +483,20 @@ class Price(msgspec.Struct, tag_field="kind", tag="price", kw_only=True):
 
 def list_experiments(reader: Reader) -> list[Listed]:
     """List every experiment, registered or named by runs."""
-    return _structs(Listed, reader.rows(_EXPERIMENTS), position=reader.position)
+    return _structs(Listed, reader.rows(_SQL["experiments"]), position=reader.position)
 
 
 def experiment(reader: Reader, name: str) -> Experiment:
     """Return an experiment: plan, state, runs by arm. Raises NotFound."""
-    plans = reader.rows(_PLAN, [name])
+    plans = reader.rows(_SQL["plan"], [name])
     if not plans:
         raise NotFound(f"experiment {name!r}", REMEDY)
-    arms = reader.rows(_ARMS, [name])
+    arms = reader.rows(_SQL["arms"], [name])
     for arm in arms:
         text = arm["parameters"]
         arm["parameters"] = msgspec.json.decode(text) if text is not None else None
     [plan] = _structs(Plan, plans, position=reader.position)
-    metrics = _structs(Metric, reader.rows(_METRICS, [name]), experiment=name)
+    metrics = _structs(Metric, reader.rows(_SQL["metrics"], [name]), experiment=name)
     return Experiment(plan=plan, arms=_structs(Arm, arms, experiment=name), metrics=metrics)
 
 
@@ -617,7 +514,7 @@ async def assigned(workspace: Workspace, name: str, unit: str) -> tuple[Assignme
 
 def list_prices(reader: Reader, model: str | None) -> list[Price]:
     """List current prices by model, usage and day."""
-    return _structs(Price, reader.rows(_PRICES, [model]), position=reader.position)
+    return _structs(Price, reader.rows(_SQL["prices"], [model]), position=reader.position)
 
 
 def _structs(kind: type[T], rows: Iterable[dict[str, Any]], **more: Any) -> list[T]:

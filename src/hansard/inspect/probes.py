@@ -22,6 +22,10 @@ from hansard.domain.values import DOT, Plain, leaves
 from hansard.inspect.answer import Answer
 from hansard.inspect.trace import AgentHistory, Fetcher, by_agent
 from hansard.projections.snapshots import Reader
+from hansard.projections.table_files import statements
+
+_SQL = statements(__file__)
+
 
 # Decisions of a probe's forks from SQL: pairs, noise, and differences.
 
@@ -135,36 +139,20 @@ class Fairness(Answer):
                 yield {"kind": kind, **row}
 
 
-_NOISE = "FROM probe_noise($1, of_runs := $2, of_question := $3, at_alpha := $4)"
-_SUMMARY = """
-    FROM probe_summary($1, of_runs := $2, of_question := $3, at_alpha := $4)
-    ORDER BY agent, question, value
-"""
-_COMPARISONS = """
-    FROM probe_comparisons($1, of_runs := $2, of_question := $3, at_alpha := $4,
-        decision_margin := $5, score_margin := $6)
-    ORDER BY agent, question, slice, measure = 'score', option, value
-"""
-_PAIRS = """
-    FROM probe_pairs($1, of_runs := $2, of_question := $3)
-    ORDER BY agent, question, value, parent
-"""
-
-
 def fairness(reader: Reader, probed: ProbeReport, request: ProbeQuestion) -> Fairness:
     """Compare the decisions of a probe's forks of the selected runs."""
     parameters: Sequence[Any] = (probed.probe, probed.runs, request.question)
-    [noise] = reader.rows(_NOISE, [*parameters, request.alpha])
+    [noise] = reader.rows(_SQL["noise"], [*parameters, request.alpha])
     return Fairness(
         probed=probed,
         query=request,
         position=reader.position,
         noise=noise,
-        summary=reader.rows(_SUMMARY, [*parameters, request.alpha]),
+        summary=reader.rows(_SQL["summary"], [*parameters, request.alpha]),
         comparisons=reader.rows(
-            _COMPARISONS, [*parameters, request.alpha, request.margin, request.score_margin]
+            _SQL["comparisons"], [*parameters, request.alpha, request.margin, request.score_margin]
         ),
-        pairs=reader.rows(_PAIRS, parameters),
+        pairs=reader.rows(_SQL["pairs"], parameters),
     )
 
 

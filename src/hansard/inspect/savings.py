@@ -16,6 +16,10 @@ from hansard.domain.errors import BadValue
 from hansard.domain.steps import Step
 from hansard.inspect.answer import Answer, Listed, Rows
 from hansard.projections.snapshots import Reader
+from hansard.projections.table_files import statements
+
+_SQL = statements(__file__)
+
 
 MONTH_LETTERS = len("2026-01")
 
@@ -164,25 +168,6 @@ def added(every: Iterable[Saved]) -> Saved:
     return Saved(**sums | {name: int(sums[name]) for name in whole})
 
 
-SAVINGS = """
-SELECT
-    CASE $4 WHEN 'run' THEN run WHEN 'workflow' THEN workflow
-        ELSE strftime(began_at, '%Y-%m') END AS of,
-    count(*) AS sessions, count(*) - count(calls) AS sessions_unknown,
-    sum(calls)::BIGINT AS calls, sum(effects)::BIGINT AS effects,
-    fsum(input_tokens) AS input_tokens, fsum(output_tokens) AS output_tokens,
-    coalesce(sum(calls_with_tokens), 0)::BIGINT AS calls_with_tokens,
-    fsum(cost) AS cost, coalesce(sum(calls_with_cost), 0)::BIGINT AS calls_with_cost,
-    fsum(seconds) AS seconds, coalesce(sum(calls_with_seconds), 0)::BIGINT AS calls_with_seconds
-FROM savings
-WHERE ($1 IS NULL OR run = $1) AND ($2 IS NULL OR workflow = $2)
-    AND ($3 IS NULL OR strftime(began_at, '%Y-%m') = $3)
-GROUP BY ALL
-ORDER BY min(began_at)
-"""
-"""Query of savings; parameters: run, workflow, month (None for any), and the grouping."""
-
-
 class SavingsQuery(msgspec.Struct, frozen=True):
     """Filter and grouping of savings. Raises BadValue."""
 
@@ -193,7 +178,7 @@ class SavingsQuery(msgspec.Struct, frozen=True):
 
     @property
     def parameters(self) -> tuple[str | None, ...]:
-        """Parameters of `SAVINGS`. Raises BadValue, BadOption."""
+        """Parameters of the statement `savings`. Raises BadValue, BadOption."""
         month = self.month
         if month is not None and not (
             len(month) == MONTH_LETTERS
@@ -206,7 +191,7 @@ class SavingsQuery(msgspec.Struct, frozen=True):
 
 
 def savings_of(rows: Iterable[Mapping[str, Any]]) -> list[Savings]:
-    """Convert the rows of `SAVINGS`."""
+    """Convert the rows of the statement `savings`."""
     return [msgspec.convert(dict(row), Savings) for row in rows]
 
 
@@ -214,7 +199,7 @@ async def savings(
     ask: Callable[[str, tuple[object, ...]], Awaitable[Rows]], request: SavingsQuery
 ) -> SavingsAnswer:
     """Return sessions' savings, the earliest first. Raises BadValue, and the errors of `ask`."""
-    answer = await ask(SAVINGS, request.parameters)
+    answer = await ask(_SQL["savings"], request.parameters)
     return SavingsAnswer(position=answer.position, rows=savings_of(answer.dicts()))
 
 
@@ -316,24 +301,9 @@ class ReusedAnswers(Answer):
         return text
 
 
-_OFFERED = """
-    SELECT key, tool, workflow, run, agent, step, offered_at, times, stale_since, stale_because
-    FROM answers
-    WHERE ($1 IS NULL OR tool = $1) AND ($2 IS NULL OR run = $2)
-    ORDER BY position DESC
-"""
-_REUSED = """
-    SELECT run, agent, step, tool, key, from_run, from_agent, from_step, source_on_record,
-        age_s, seconds_saved, cost_saved, reused_at
-    FROM reused_answers
-    WHERE ($1 IS NULL OR tool = $1) AND ($2 IS NULL OR run = $2)
-    ORDER BY position DESC, step
-"""
-
-
 def offered(reader: Reader, tool: str | None = None, run: str | None = None) -> OfferedAnswers:
     """Return the reusable answers, newest first: all, or of a tool, a run."""
-    rows = reader.rows(_OFFERED, [tool, run])
+    rows = reader.rows(_SQL["offered"], [tool, run])
     return OfferedAnswers(
         position=reader.position, answers=msgspec.convert(rows, list[OfferedAnswer])
     )
@@ -341,5 +311,5 @@ def offered(reader: Reader, tool: str | None = None, run: str | None = None) -> 
 
 def reused(reader: Reader, tool: str | None = None, run: str | None = None) -> ReusedAnswers:
     """Return the calls answered from earlier runs, newest first: all, or of a tool, a run."""
-    rows = reader.rows(_REUSED, [tool, run])
+    rows = reader.rows(_SQL["reused"], [tool, run])
     return ReusedAnswers(position=reader.position, reused=msgspec.convert(rows, list[ReusedAnswer]))

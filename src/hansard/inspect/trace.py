@@ -40,7 +40,11 @@ from hansard.domain.steps import (
 )
 from hansard.inspect.answer import Answer, by_name
 from hansard.projections.snapshots import Reader
+from hansard.projections.table_files import statements
 from hansard.state.replay import RunView
+
+_SQL = statements(__file__)
+
 
 # Recorded payloads as plain values, with or without their blobs fetched.
 
@@ -699,18 +703,6 @@ async def what_left(workspace: Workspace, run: str, fetch: Payloads) -> list[Sen
     return list(_sent_calls(calls))
 
 
-_CALLS = """
-    SELECT
-        agent, step, coalesce(tool, '') AS tool, coalesce(kind, '') AS kind,
-        coalesce(effects, '') AS effects, status, arguments,
-        if(starts_with(tool, 'browser.'), result, NULL) AS result
-    FROM steps
-    WHERE run = $1 AND NOT inherited AND tool IS NOT NULL
-        AND reused_step IS NULL AND reused_from IS NULL AND withheld IS NULL
-    ORDER BY requested_position, agent, step
-"""
-
-
 def by_tables(reader: Reader, run: str) -> Egress:
     """Return the calls of a run from its steps in the tables; of a role, those it is shown.
 
@@ -718,7 +710,7 @@ def by_tables(reader: Reader, run: str) -> Egress:
     """
     if not reader.rows("FROM runs WHERE run = $1 LIMIT 1", [run]):
         raise NotFound(f"run {run!r:.80}", "give a run of which the role is shown an event")
-    rows = [dict(each) for each in reader.rows(_CALLS, [run])]
+    rows = [dict(each) for each in reader.rows(_SQL["calls"], [run])]
     for row in rows:
         for name in ("arguments", "result"):
             row[name] = None if row[name] is None else msgspec.json.decode(row[name])

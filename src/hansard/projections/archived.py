@@ -26,7 +26,9 @@ from hansard.domain.errors import CallerError, Corrupt
 from hansard.projections._engine import engine as duckdb
 from hansard.projections.errors import Behind
 from hansard.projections.snapshots import Reader
-from hansard.projections.table_files import schema_digest
+from hansard.projections.table_files import schema_digest, statements
+
+_SQL = statements(__file__)
 
 ARCHIVED_TO = "archived_to"
 """The column that the Parquet files have besides those of the tables."""
@@ -34,29 +36,9 @@ ARCHIVED_TO = "archived_to"
 _OWN = frozenset({"schema_version", "progress"})
 """Tables about the file itself."""
 
-_COLUMNS = """
-SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns()
-WHERE NOT internal AND schema_name = 'main' AND table_name IN (
-    SELECT table_name FROM duckdb_tables() WHERE NOT internal AND NOT temporary
-) AND database_name = current_database()
-GROUP BY table_name ORDER BY table_name
-"""
-
 
 _SIZES = "first, last, commits, commit_bytes, segment_bytes, table_bytes"
 _PART_SIZES = ("count", "message_bytes", "size")
-_GENERATIONS = """
-CREATE VIEW log_generations AS
-SELECT g.*, min(e.logged_at) AS began, max(e.logged_at) AS ended FROM (
-    FROM archived_generations UNION ALL BY NAME
-    SELECT any_value(b) + 1 AS first, max(position) AS last, count(DISTINCT position) AS commits
-    FROM events, (SELECT coalesce(max(last), 0) AS b FROM archived_generations)
-    WHERE position > b HAVING count(*) > 0
-) g LEFT JOIN events e ON e.position BETWEEN g.first AND g.last GROUP BY ALL ORDER BY g.first
-"""
-"""A row for each archived generation and one for what is not archived: positions, commits, times;
-bytes of the commits, of their segments, and of the Parquet files.
-"""
 
 
 class ArchivedTables(msgspec.Struct, frozen=True):
@@ -121,7 +103,7 @@ async def store_tables(
     rows: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "rows.parquet"
-        for table in _tables(await asyncio.to_thread(reader.all, _COLUMNS)):
+        for table in _tables(await asyncio.to_thread(reader.all, _SQL["columns"])):
             condition = f"{table.at} BETWEEN {generation.first} AND {last}" if table.at else "true"
             query = (
                 f"SELECT t.*, {last}::BIGINT AS {ARCHIVED_TO} FROM {table.rows()} WHERE {condition}"  # noqa: S608 -- of our own names and numbers
@@ -193,7 +175,7 @@ async def years(
                 insert = "INSERT INTO archived_generations VALUES (?, ?, ?, ?, ?, ?)"
                 for row in await _sizes(archive, manifests):
                     con.execute(insert, row).fetchall()
-                con.execute(_GENERATIONS).fetchall()
+                con.execute(_SQL["generations"]).fetchall()
             _confine(con, [folder, *([live.parent] if live is not None else [])])
             yield con
         finally:
@@ -242,7 +224,7 @@ def _create_views(
     if live is not None:
         con.execute(f"ATTACH '{live}' AS live (READ_ONLY)").fetchall()
         con.execute("USE live").fetchall()
-        columns = con.execute(_COLUMNS).fetchall()
+        columns = con.execute(_SQL["columns"]).fetchall()
         con.execute("USE memory").fetchall()
     for name, paths in files.items():
         if paths and live is None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from hansard.domain.errors import CallerError
 from hansard.projections.snapshots import Reader
+from hansard.projections.table_files import statements
 
 GUARDRAILS = ("completion", "cost", "tokens", "latency_ms", "tool_error_rate")
 """Metrics of every experiment, shown beside its own."""
@@ -100,13 +100,7 @@ class Part(msgspec.Struct, frozen=True):
         ]
 
 
-_SQL = {
-    name: statement
-    for name, _, statement in (
-        part.partition("\n")
-        for part in Path(__file__).with_suffix(".sql").read_text("utf-8").split("-- name: ")[1:]
-    )
-}
+_SQL = statements(__file__)
 """The statements of `report.sql`, by name."""
 
 _SIDES = ("slice", "arm", "baseline")

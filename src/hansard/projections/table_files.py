@@ -36,6 +36,13 @@ releases only the digest distinguishes schemas.
 _HERE = Path(__file__).parent
 
 
+def statements(module: str) -> dict[str, str]:
+    """Return the statements of the SQL file beside a module, by their names: `-- name: runs`."""
+    text = Path(module).with_suffix(".sql").read_text("utf-8")
+    parts = (part.partition("\n") for part in text.split("-- name: ")[1:])
+    return {name: statement.strip() for name, _, statement in parts}
+
+
 def schema_files() -> list[Path]:
     """Return the files that create every table, view and macro, in order."""
     return _files("schema/*.sql")

@@ -29,6 +29,9 @@ from hansard.domain.memory.space import (
 from hansard.inspect.memory import texts_of
 from hansard.projections.file_search import FileWords
 from hansard.projections.snapshots import Reader
+from hansard.projections.table_files import statements
+
+_SQL = statements(__file__)
 
 SIMILAR_MIN = 0.7
 """Least share of word pairs (Jaccard) that two lines have in common to count as near-duplicates."""
@@ -536,19 +539,6 @@ def _even(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-_READS = """
-SELECT path, count(*) FROM (
-    SELECT result ->> '$.path' AS path FROM steps
-    WHERE tool = 'memory.view' AND status = 'completed' AND result ->> '$.space' = $1
-    UNION ALL
-    SELECT substr(file, length($1) + 2) FROM (
-        SELECT unnest(json_keys(result, '$.files')) AS file FROM steps
-        WHERE tool = 'memory.prompt' AND status = 'completed'
-    ) WHERE starts_with(file, $1 || '/') AND ends_with(file, $2)
-) WHERE path IS NOT NULL GROUP BY 1
-"""
-
-
 class MemoryCompaction(msgspec.Struct, kw_only=True):
     """Result of a compaction of a space: whether it was applied or waits as a proposal."""
 
@@ -583,4 +573,6 @@ def reads(reader: Reader, space: str) -> dict[str, int]:
 
     A read is a view, or the inclusion of an instruction file in a prompt.
     """
-    return {str(path): int(count) for path, count in reader.all(_READS, [space, f"/{AGENTS}"])}
+    return {
+        str(path): int(count) for path, count in reader.all(_SQL["reads"], [space, f"/{AGENTS}"])
+    }
