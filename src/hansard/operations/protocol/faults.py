@@ -10,68 +10,26 @@ class.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import re
 import sys
 from typing import Any
 
 import msgspec
 
-from hansard.agents.access.carried import Lowered
-from hansard.agents.errors import (
-    AgentError,
-    Blocked,
-    Diverged,
-    InDoubt,
-    Miss,
-    NeedsSettling,
-    NoScope,
-    NotAnswered,
-    NotBegun,
-    NotDone,
-    RecordedFailure,
-    ReplayDiffers,
-    ResultMismatch,
-    ResultNotRecordable,
-    RoleRefused,
-    SecretUnavailable,
-    SessionEnded,
-    ShadowedEffect,
-    ToolError,
-    ViewDiffers,
-)
-from hansard.agents.experiments import NotPlaced
+from hansard.agents.errors import NotDone, RecordedFailure
 from hansard.agents.steps.failures import TRANSFERRED, failure
 from hansard.agents.steps.recorder import UNTOUCHED
 from hansard.agents.steps.tools import DOUBTFUL, ToolSpec
-from hansard.bus.errors import AppendUnknown, BusError, Conflict, Fenced, NotFound, TooLarge
+from hansard.bus.errors import AppendUnknown, BusError, Conflict
 from hansard.domain import values
-from hansard.domain.aggregate_types import AggregateConflict, UndeclaredEvent
-from hansard.domain.board import BoardConflict
-from hansard.domain.errors import (
-    BadName,
-    BadOption,
-    BadValue,
-    CallerError,
-    ExtraMissing,
-    HansardError,
-    Refused,
-)
+from hansard.domain.errors import BadValue, CallerError, HansardError, Refused
 from hansard.domain.ids import StreamId
-from hansard.domain.memory.space import MemoryConflict, MemoryInvalid
-from hansard.domain.prompt import PromptConflict
 from hansard.domain.steps import Effects, Failure, Step, StepStatus
-from hansard.domain.team import Circle, ClaimLost
+from hansard.domain.team import ClaimLost
 from hansard.domain.values import RECORDED_LENGTH_MAX, Scrub
 from hansard.operations.protocol import wire
 from hansard.operations.protocol.wire import Fault
-from hansard.projections.errors import (
-    NotAllowed,
-    QueryFailed,
-    SqlBusy,
-    SqlClosed,
-    SqlError,
-    TooCostly,
-)
 
 # Errors between a restricted agent and the service, by who must act.
 #
@@ -181,61 +139,30 @@ _RECORDED = re.compile(r"recorded at step (\d+) \(")
 _TYPED: dict[str, Any] = {"step": Step, "stream": StreamId}
 """Attributes of our errors that are not plain values."""
 
+_SENT = {
+    "hansard.agents.access.carried": "Lowered",
+    "hansard.agents.errors": (
+        "AgentError Blocked Diverged InDoubt Miss NeedsSettling NoScope NotAnswered NotBegun "
+        "NotDone RecordedFailure ReplayDiffers ResultMismatch ResultNotRecordable RoleRefused "
+        "SecretUnavailable SessionEnded ShadowedEffect ToolError ViewDiffers"
+    ),
+    "hansard.agents.experiments": "NotPlaced",
+    "hansard.bus.errors": "AppendUnknown Conflict Fenced NotFound TooLarge",
+    "hansard.domain.aggregate_types": "AggregateConflict UndeclaredEvent",
+    "hansard.domain.board": "BoardConflict",
+    "hansard.domain.errors": "BadName BadOption BadValue CallerError ExtraMissing Refused",
+    "hansard.domain.memory.space": "MemoryConflict MemoryInvalid",
+    "hansard.domain.prompt": "PromptConflict",
+    "hansard.domain.team": "Circle ClaimLost",
+    "hansard.projections.errors": "NotAllowed QueryFailed SqlBusy SqlClosed SqlError TooCostly",
+    __name__: "NotOffered ServiceBusy ServiceFailed ServiceGone",
+}
+"""Names of the errors that are sent as they are, by the module that defines them."""
+
 CODES: dict[str, type[HansardError]] = {
-    cls.__name__: cls
-    for cls in (
-        AgentError,
-        AggregateConflict,
-        AppendUnknown,
-        BadName,
-        BadOption,
-        BadValue,
-        Blocked,
-        BoardConflict,
-        SqlBusy,
-        CallerError,
-        Circle,
-        ClaimLost,
-        SqlClosed,
-        Conflict,
-        Diverged,
-        SqlError,
-        ExtraMissing,
-        Fenced,
-        InDoubt,
-        Lowered,
-        MemoryConflict,
-        MemoryInvalid,
-        Miss,
-        NeedsSettling,
-        NoScope,
-        NotAllowed,
-        NotAnswered,
-        NotBegun,
-        NotDone,
-        NotFound,
-        NotOffered,
-        NotPlaced,
-        PromptConflict,
-        QueryFailed,
-        RecordedFailure,
-        Refused,
-        ReplayDiffers,
-        ResultMismatch,
-        ResultNotRecordable,
-        RoleRefused,
-        SecretUnavailable,
-        ServiceBusy,
-        ServiceFailed,
-        ServiceGone,
-        SessionEnded,
-        ShadowedEffect,
-        TooCostly,
-        TooLarge,
-        ToolError,
-        UndeclaredEvent,
-        ViewDiffers,
-    )
+    name: getattr(importlib.import_module(module), name)
+    for module, names in _SENT.items()
+    for name in names.split()
 }
 """Errors sent as they are, being about the agent's own actions; others as their nearest base."""
 
