@@ -13,6 +13,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -541,48 +542,8 @@ def subagent_problems(path: str, text: str) -> list[Problem]:
 JSON_DEPTH_MAX = 32
 """Most levels of nesting; these files have four."""
 
-_TEXT = {"type": "string", "minLength": 1}
-_URL = {"type": "string", "pattern": r"^https?://[^\s/]+\S*$"}
-
-TOOLS_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "required": ["tools"],
-    "additionalProperties": False,
-    "properties": {
-        "tools": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["name", "mcp_server_url"],
-                "additionalProperties": False,
-                "properties": {
-                    "name": {"type": "string", "pattern": r"^[A-Za-z0-9_.-]{1,128}$"},
-                    "mcp_server_url": _URL,
-                    "mcp_server_name": _TEXT,
-                    "display_name": _TEXT,
-                },
-            },
-        },
-        "interrupt_config": {
-            "type": "object",
-            "additionalProperties": {"type": ["boolean", "object"]},
-        },
-    },
-}
-
-AGENT_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "name": _TEXT,
-        "description": {"type": "string"},
-        "model": _TEXT,
-        "model_id": _TEXT,
-        "runtime": {"type": "object"},
-        "backend": {"type": "object"},
-        "permissions": {"type": "object"},
-    },
-    "not": {"required": ["model", "model_id"]},
-}
+SCHEMAS: Mapping[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+"""JSON Schemas of `tools.json` and `agent.json`."""
 
 _ALLOWED = {
     "type": "a value of type {0}",
@@ -656,7 +617,7 @@ def tools_problems(
     """Return the problems of a `tools.json`. `offered`: the recorded tools of each server, by its
     address or name; tools of other servers are not checked.
     """
-    read = _read(path, text, TOOLS_SCHEMA, "tools")
+    read = _read(path, text, SCHEMAS["tools"], "tools")
     if not isinstance(read, Read):
         return read
     problems: list[Problem] = []
@@ -690,7 +651,7 @@ def tools_problems(
 
 def agent_problems(path: str, text: str, *, named: bool) -> list[Problem]:
     """Return the problems of an `agent.json`; `named`: it must have a name."""
-    schema = {**AGENT_SCHEMA, "required": ["name"]} if named else AGENT_SCHEMA
+    schema = SCHEMAS["agent"] | ({"required": ["name"]} if named else {})
     read = _read(path, text, schema, "agent")
     return [] if isinstance(read, Read) else read
 
