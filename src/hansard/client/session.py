@@ -907,7 +907,20 @@ class Trusted(_Session):
     It holds the agent's whole state, and may be one that has not begun.
     """
 
-    _request: OpeningRequest | None
+    _request: OpeningRequest | None = None
+
+    def __init__(
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str | None = None,
+        role: str | None = None,
+        workspace: str | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> None:
+        self._request = OpeningRequest(
+            workflow=workflow, agent=agent, role=role, workspace=workspace, options=dict(options)
+        )
 
     if not TYPE_CHECKING:
 
@@ -1014,21 +1027,7 @@ class AsyncSession(Trusted, AsyncCommonSession):
         BadOption: An option is unknown; the message names the nearest one.
     """
 
-    _request: OpeningRequest | None = None
     _block: AbstractAsyncContextManager[Self]
-
-    def __init__(
-        self,
-        workflow: str | None = None,
-        *,
-        agent: str | None = None,
-        role: str | None = None,
-        workspace: str | None = None,
-        **options: Unpack[SessionOptions],
-    ) -> None:
-        self._request = OpeningRequest(
-            workflow=workflow, agent=agent, role=role, workspace=workspace, options=dict(options)
-        )
 
     async def __aenter__(self) -> Self:
         """Open the record and begin, join or resume the run.
@@ -1280,21 +1279,7 @@ class Session(Trusted, CommonSession):
         BadOption: An option is unknown; the message names the nearest one.
     """
 
-    _request: OpeningRequest | None = None
     _block: AbstractContextManager[Self]
-
-    def __init__(
-        self,
-        workflow: str | None = None,
-        *,
-        agent: str | None = None,
-        role: str | None = None,
-        workspace: str | None = None,
-        **options: Unpack[SessionOptions],
-    ) -> None:
-        self._request = OpeningRequest(
-            workflow=workflow, agent=agent, role=role, workspace=workspace, options=dict(options)
-        )
 
     def __enter__(self) -> Self:
         """Open the record and begin, join or resume the run.
