@@ -7,6 +7,7 @@ literal of the language, by `_Python` and `_TypeScript` only.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -14,20 +15,8 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain.actions import (
-    ACT,
-    BACK,
-    EXTRACT,
-    FORWARD,
-    GOTO,
-    RELOAD,
-    SLOT,
-    TOOL,
-    ActionCache,
-    ActionCheck,
-    CachedAction,
-    ElementTargets,
-)
+from hansard.domain import actions
+from hansard.domain.actions import SLOT, TOOL, ActionCache, CachedAction, ElementTargets
 from hansard.domain.errors import BadValue
 
 
@@ -42,20 +31,11 @@ class ScriptFormat(StrEnum):
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
-_METHODS = {
-    "click": ("click", "click"),
-    "dblclick": ("dblclick", "dblclick"),
-    "press": ("press", "press"),
-    "fill": ("fill", "fill"),
-    "type": ("press_sequentially", "pressSequentially"),
-    "selectOption": ("select_option", "selectOption"),
-    "check": ("check", "check"),
-    "uncheck": ("uncheck", "uncheck"),
-    "hover": ("hover", "hover"),
-    "scrollToElement": ("scroll_into_view_if_needed", "scrollIntoViewIfNeeded"),
-}
-_TURNS = {RELOAD: ("reload", "reload"), BACK: ("go_back", "goBack")}
-_TURNS[FORWARD] = ("go_forward", "goForward")
+_LANGUAGES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+"""The words of each language: its statements, as templates of expressions."""
+
+_TS_MAIN = Path(__file__).with_name("script_main.ts").read_text("utf-8")
+"""End of a script in TypeScript: it runs the actions in a browser."""
 
 
 def script(cache: ActionCache, form: ScriptFormat, module: str = "") -> bytes:
@@ -76,10 +56,8 @@ def script(cache: ActionCache, form: ScriptFormat, module: str = "") -> bytes:
         if not _IDENTIFIER.fullmatch(name) or "." in name:
             raise BadValue("tool", f"{name!r:.80} is not a function name", "leave its entry out")
     if form is ScriptFormat.PLAYWRIGHT_TS:
-        lines = _TypeScript(cache).lines()
-    else:
-        lines = _Python(cache, form, module, tools).lines()
-    return "".join(f"{line}\n" for line in lines).encode()
+        return _TypeScript(cache).program().encode()
+    return _Python(cache).program(form, module, tools).encode()
 
 
 def variables(cache: ActionCache) -> dict[str, str]:
@@ -111,19 +89,25 @@ def _url_pattern(pattern: str) -> str:
 
 
 class _Writer:
-    """Writer shared by both languages; `at` is the language's index in the tables above."""
+    """Writes the statements of a cache in the language of a table."""
 
-    at: int
+    language: str
 
     def __init__(self, cache: ActionCache) -> None:
         self.cache = cache
         self.secrets = variables(cache)
+        self.words = _LANGUAGES[self.language]
+
+    def say(self, name: str, /, **expressions: object) -> str:
+        """Return a statement or expression of the language."""
+        text: str = self.words[name]
+        return text.format(**expressions)
 
     def literal(self, text: str) -> str:
         raise NotImplementedError
 
     def secret(self, name: str) -> str:
-        raise NotImplementedError
+        return self.say("secret", name=self.literal(self.secrets[name]))
 
     def text(self, text: str) -> str:
         """Return the expression of a text: literals and slots."""
@@ -152,116 +136,94 @@ class _Writer:
         By role and name, or by another text if it was unique, else by its place on the page.
         """
         targets = entry.targets or ElementTargets()
-        camel = self.at == 1
         place = (
             f"css={targets.css}" if targets.css else f"xpath={entry.xpath}" if entry.xpath else ""
         )
         several = bool(targets.row or targets.place or targets.mark) and not targets.alone
         if targets.role and targets.name and (targets.alone or not place):
-            name, value = self.literal(targets.role), self.text(targets.name)
-            if camel:
-                return f"{where}.getByRole({name} as any, {{ name: {value}, exact: true }})"
-            return f"{where}.get_by_role({name}, name={value}, exact=True)"
+            role, name = self.literal(targets.role), self.text(targets.name)
+            return self.say("role", where=where, role=role, name=name)
         if targets.test_id and not (several and place):
-            name = "getByTestId" if camel else "get_by_test_id"
-            return f"{where}.{name}({self.literal(targets.test_id)})"
+            return self.say("test_id", where=where, value=self.literal(targets.test_id))
         for kind in ("label", "placeholder", "text"):
             if (value := getattr(targets, kind)) and not (several and place):
-                name = f"getBy{kind.title()}" if camel else f"get_by_{kind}"
-                exact = "{ exact: true }" if camel else "exact=True"
-                return f"{where}.{name}({self.text(value)}, {exact})"
+                return self.say(kind, where=where, value=self.text(value))
         if place:
-            return f"{where}.locator({self.literal(place)})"
+            return self.say("place", where=where, value=self.literal(place))
         fact = f"entry {entry.step_index} has no locator for its element"
         raise BadValue("script", fact, "record it again")
 
+    def body(self, indent: str) -> str:
+        """Return the statements of all entries, in indented lines."""
+        statements = (each for entry in self.cache.actions for each in self._entry(entry))
+        lines = (line for statement in statements for line in statement.split("\n"))
+        return "".join(f"{indent}{line}\n" for line in lines)
+
+    def _entry(self, entry: CachedAction) -> Iterator[str]:
+        text = self.literal(entry.instruction or entry.method or "")
+        yield self.say("comment", index=entry.step_index, text=text)
+        where = self.say("frame", frame=entry.frame_index) if entry.frame_index else "page"
+        match entry.action_type:
+            case actions.ACT:
+                yield self.say(
+                    "optional" if entry.optional else "act",
+                    locator=self.locator(entry, where),
+                    method=self.words["methods"][entry.method or ""],
+                    arguments=", ".join(map(self.argument, entry.arguments)),
+                )
+            case actions.GOTO:
+                yield self.say("goto", url=self.argument(entry.arguments[0]))
+            case actions.EXTRACT:
+                kind, name = "attribute" if entry.method else "inner", entry.method or ""
+                locator = self.locator(entry, where)
+                yield self.say(kind, locator=locator, name=self.literal(name))
+            case actions.TOOL:
+                yield f"done({entry.method}, **{self.value(entry.action_params)})"
+            case turn:
+                yield self.say("turn", turn=self.words["methods"][turn])
+        for check in entry.checks:
+            yield self.say(
+                f"check_{check.kind if check.kind in ('url', 'text') else 'visible'}",
+                where=where,
+                value=self.text(check.value),
+                pattern=self.literal(_url_pattern(check.value)),
+                place=self.literal(f"xpath={check.xpath}"),
+            )
+
+    def value(self, value: Any) -> str:
+        """Return the expression of a tool's argument."""
+        raise NotImplementedError
+
 
 class _Python(_Writer):
-    at = 0
-
-    def __init__(
-        self, cache: ActionCache, form: ScriptFormat, module: str, tools: list[str]
-    ) -> None:
-        super().__init__(cache)
-        self.form = form
-        self.module = module
-        self.tools = tools
-        self.paged = form is not ScriptFormat.PYTHON
+    language = "python"
 
     def literal(self, text: str) -> str:
         return ascii(text)
 
-    def secret(self, name: str) -> str:
-        return f"os.environ[{self.literal(self.secrets[name])}]"
+    def program(self, form: ScriptFormat, module: str, tools: list[str]) -> str:
+        """Return the program: of a page, or of calls of tools alone."""
+        paged = form is not ScriptFormat.PYTHON
+        used = ["argparse"] if form is not ScriptFormat.PYTEST else []
+        used += ["asyncio", "inspect"] if tools else []
+        used += ["os", "re"] if paged else ["os"]
+        imports = "".join(f"import {each}\n" for each in used)
+        if paged:
+            imports += self.words["playwright"]
+        if tools:
+            imports += self.say("tools", module=module, tools=", ".join(tools))
+        main = "of_pytest" if form is ScriptFormat.PYTEST else "of_command"
+        return self.say(
+            "program",
+            imports=imports,
+            slots=repr([*self.cache.slots]),
+            parameters="page, slots" if paged else "slots",
+            actions=self.body("    "),
+            main=self.say(main, run=self.words["in_browser" if paged else "plainly"]),
+        )
 
-    def lines(self) -> Iterator[str]:
-        yield '"""Replay of recorded actions."""'
-        yield ""
-        yield from self._imports()
-        yield ""
-        yield f"SLOTS = {[*self.cache.slots]!r}"
-        yield ""
-        yield ""
-        yield "def run(page, slots):" if self.paged else "def run(slots):"
-        for entry in self.cache.actions:
-            yield from (f"    {line}" for line in self._entry(entry))
-        yield "    return None"
-        yield ""
-        yield ""
-        yield from self._main()
-
-    def _imports(self) -> Iterator[str]:
-        used = ["argparse"] if self.form is not ScriptFormat.PYTEST else []
-        used += ["asyncio", "inspect"] if self.tools else []
-        used += ["os", "re"] if self.paged else ["os"]
-        yield from (f"import {each}" for each in used)
-        if self.paged:
-            yield ""
-            yield "from playwright.sync_api import expect, sync_playwright"
-        if self.tools:
-            yield ""
-            yield f"from {self.module} import {', '.join(self.tools)}"
-            yield ""
-            yield ""
-            yield "def done(tool, **arguments):"
-            yield '    """Call a function, also that of `@hansard.tool`: nothing is recorded."""'
-            yield '    is_declared = type(tool).__module__.startswith("hansard.")'
-            yield "    result = (tool.__wrapped__ if is_declared else tool)(**arguments)"
-            yield "    return asyncio.run(result) if inspect.isawaitable(result) else result"
-
-    def _entry(self, entry: CachedAction) -> Iterator[str]:
-        yield f"# {entry.step_index}: {entry.instruction or entry.method or ''!a}"
-        frame = entry.frame_index or 0
-        where = f"page.frames[{frame}]" if frame else "page"
-        if entry.action_type == ACT:
-            method = _METHODS[entry.method or ""][self.at]
-            arguments = ", ".join(map(self.argument, entry.arguments))
-            locator = self.locator(entry, where)
-            if entry.optional:
-                yield f"if {locator}.count() == 1:"
-            yield f"{'    ' * entry.optional}{locator}.{method}({arguments})"
-        elif entry.action_type == GOTO:
-            yield f"page.goto({self.argument(entry.arguments[0])})"
-        elif entry.action_type == EXTRACT:
-            got = f"get_attribute({entry.method!a})" if entry.method else "inner_text()"
-            yield f"print({self.locator(entry, where)}.{got})"
-        elif entry.action_type == TOOL:
-            yield f"done({entry.method}, **{self._value(entry.action_params)})"
-        else:
-            yield f"page.{_TURNS[entry.action_type][self.at]}()"
-        for check in entry.checks:
-            yield self._check(check, where)
-
-    def _check(self, check: ActionCheck, where: str) -> str:
-        if check.kind == "url":
-            return f"expect(page).to_have_url(re.compile({_url_pattern(check.value)!a}))"
-        if check.kind == "text":
-            locator = f"{where}.locator({self.literal(f'xpath={check.xpath}')})"
-            return f"expect({locator}).to_have_text({self.text(check.value)})"
-        locator = f"{where}.get_by_text({self.text(check.value)}, exact=True).first"
-        return f"expect({locator}).to_be_visible()"
-
-    def _value(self, value: Any) -> str:
+    def value(self, value: Any) -> str:
+        """Return the expression of a tool's argument. Raises BadValue."""
         match value:
             case dict() if set(value) == {"$secret"}:
                 return self.secret(str(value["$secret"]))
@@ -269,111 +231,29 @@ class _Python(_Writer):
                 if any(str(key).startswith("$") for key in value):
                     fact = f"an argument of a type that JSON lacks: {value!r:.80}"
                     raise BadValue("script", fact, "leave its entry out")
-                pairs = (f"{key!a}: {self._value(each)}" for key, each in value.items())
+                pairs = (f"{key!a}: {self.value(each)}" for key, each in value.items())
                 return "{" + ", ".join(pairs) + "}"
             case list():
-                return "[" + ", ".join(map(self._value, value)) + "]"
+                return "[" + ", ".join(map(self.value, value)) + "]"
             case str():
                 return self.text(value)
             case _:
                 return repr(value)
 
-    def _main(self) -> Iterator[str]:
-        launch = 'player.chromium.launch(executable_path=os.environ.get("BROWSER") or None)'
-        if self.form is ScriptFormat.PYTEST:
-            yield "def test_actions():"
-            yield '    slots = {name: os.environ["SLOT_" + name] for name in SLOTS}'
-        else:
-            yield "def main():"
-            yield "    parser = argparse.ArgumentParser()"
-            yield "    for name in SLOTS:"
-            yield '        parser.add_argument("--" + name, required=True)'
-            yield "    slots = vars(parser.parse_args())"
-        if self.paged:
-            yield "    with sync_playwright() as player:"
-            yield f"        browser = {launch}"
-            yield "        try:"
-            yield "            run(browser.new_page(), slots)"
-            yield "        finally:"
-            yield "            browser.close()"
-        else:
-            yield "    run(slots)"
-        if self.form is not ScriptFormat.PYTEST:
-            yield ""
-            yield ""
-            yield 'if __name__ == "__main__":'
-            yield "    main()"
-
 
 class _TypeScript(_Writer):
-    at = 1
+    language = "typescript"
 
     def literal(self, text: str) -> str:
         encoded = msgspec.json.encode(text).decode()
         return "".join(each if " " <= each <= "~" else _escaped(each) for each in encoded)
 
-    def secret(self, name: str) -> str:
-        return f"env({self.literal(self.secrets[name])})"
-
-    def lines(self) -> Iterator[str]:
-        yield "// Replay of recorded actions."
-        yield 'import { chromium, type Page } from "playwright";'
-        yield 'import { expect } from "playwright/test";'
-        yield ""
-        yield f"const SLOTS: string[] = {msgspec.json.encode(self.cache.slots).decode()};"
-        yield ""
-        yield "function env(name: string): string {"
-        yield "  const value = process.env[name];"
-        yield "  if (value === undefined) throw new Error(`${name} is not set`);"
-        yield "  return value;"
-        yield "}"
-        yield ""
-        yield "export async function run("
-        yield "  page: Page,"
-        yield "  slots: Record<string, string>,"
-        yield "): Promise<void> {"
-        for entry in self.cache.actions:
-            yield from (f"  {line}" for line in self._entry(entry))
-        yield "}"
-        yield ""
-        yield from _TS_MAIN.splitlines()
-
-    def _entry(self, entry: CachedAction) -> Iterator[str]:
-        yield f"// {entry.step_index}: {self.literal(entry.instruction or entry.method or '')}"
-        frame = entry.frame_index or 0
-        where = f"page.frames()[{frame}]" if frame else "page"
-        if entry.action_type == ACT:
-            method = _METHODS[entry.method or ""][self.at]
-            arguments = ", ".join(map(self.argument, entry.arguments))
-            locator = self.locator(entry, where)
-            condition = f"if ((await {locator}.count()) === 1) " if entry.optional else ""
-            yield f"{condition}await {locator}.{method}({arguments});"
-        elif entry.action_type == GOTO:
-            yield f"await page.goto({self.argument(entry.arguments[0])});"
-        elif entry.action_type == EXTRACT:
-            name = self.literal(entry.method or "")
-            got = f"getAttribute({name})" if entry.method else "innerText()"
-            yield f"console.log(await {self.locator(entry, where)}.{got});"
-        else:
-            yield f"await page.{_TURNS[entry.action_type][self.at]}();"
-        for check in entry.checks:
-            yield self._check(check, where)
-
-    def _check(self, check: ActionCheck, where: str) -> str:
-        if check.kind == "url":
-            text = self.literal(_url_pattern(check.value))
-            return f"await expect(page).toHaveURL(new RegExp({text}));"
-        if check.kind == "text":
-            locator = f"{where}.locator({self.literal(f'xpath={check.xpath}')})"
-            return f"await expect({locator}).toHaveText({self.text(check.value)});"
-        locator = f"{where}.getByText({self.text(check.value)}, {{ exact: true }}).first()"
-        return f"await expect({locator}).toBeVisible();"
+    def program(self) -> str:
+        """Return the program."""
+        slots = msgspec.json.encode(self.cache.slots).decode()
+        return self.say("program", slots=slots, actions=self.body("  "), main=_TS_MAIN)
 
 
 def _escaped(letter: str) -> str:
     units = letter.encode("utf-16-be")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
-
-
-_TS_MAIN = Path(__file__).with_name("script_main.ts").read_text("utf-8")
-"""End of a script in TypeScript: it runs the actions in a browser."""
