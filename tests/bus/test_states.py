@@ -10,14 +10,16 @@ import pytest
 import hansard
 from hansard.bus import subjects
 from hansard.bus.commits import revive
-from hansard.bus.log import AtPosition, EventLog, Stored
+from hansard.bus.log import Append, AtPosition, EventLog, Stored
 from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncSession
 from hansard.domain import agent as agents
 from hansard.domain.agent import AgentState
 from hansard.domain.decider import fold
-from hansard.domain.ids import AgentStream, StreamId
+from hansard.domain.errors import Corrupt
+from hansard.domain.ids import AgentStream, KeyStream, StreamId
 from hansard.state import histories
+from hansard.state.memory_log import MemoryLog
 from hansard.state.replay import States, fold_agent
 
 pytestmark = pytest.mark.slow
@@ -176,6 +178,26 @@ async def test_a_run_that_is_read_on_is_what_a_first_read_returns(shared_world):
                     assert early == await shared_world.states().run(run, at)
     with pytest.raises(hansard.NotFound, match="agent 'nobody'"):
         await states.run(fork, only=("nobody",))
+
+
+async def test_a_missing_commit_is_named_again(shared_world):
+    """A read that failed in the middle of new commits leaves nothing to the next one."""
+    record, log = shared_world.record, MemoryLog("lab")
+    async with record.run("w", agent="a", role="r") as session:
+        for number in range(4):
+            await session.board.put("k", number)
+    commits = await shared_world.log.read_run(session.run)
+    keys = [each for each in commits if isinstance(each.stream, KeyStream)]
+    begun = [each for each in commits if each not in keys] + keys[:1]
+    for each in begun:
+        await log.append(Append(each.stream, each.commit))
+    states = States(log)
+    await states.run(session.run)
+    for each in (keys[1], keys[3]):
+        await log.append(Append(each.stream, each.commit))
+    for _ in range(2):
+        with pytest.raises(Corrupt, match=f"3 is missing: position {len(begun) + 2} has version 4"):
+            await states.run(session.run)
 
 
 def _whole_at(stored: Stored) -> int:

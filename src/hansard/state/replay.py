@@ -468,6 +468,7 @@ class States:
                     check_versions(stored.stream, [stored], ends.get(stored.stream, begin) + 1)
                 ends[stored.stream] = stored.commit.last_version
                 known.commits.append(stored)
+                known.horizon = stored.position  # also if a later one is refused
             horizon = max(horizon, newest.position)
         known.horizon = max(known.horizon, horizon)
 
