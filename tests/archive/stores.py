@@ -114,6 +114,11 @@ class S3:
             self.process.wait()
             self.process = None
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended, also by a signal of another process."""
+        return self.process is None or self.process.poll() is not None
+
     def restart(self) -> None:
         """End it, if it runs, and return once it answers again."""
         self.kill()

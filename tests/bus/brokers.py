@@ -64,6 +64,11 @@ class ServerProcess:
             time.sleep(0.01)
         raise AssertionError((self.folder / "nats.log").read_text())
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended, also by a signal of another process."""
+        return self.process is None or self.process.poll() is not None
+
     def freeze(self) -> None:
         """Stop the process where it is; it has stopped when this returns."""
         assert self.process is not None

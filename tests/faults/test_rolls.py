@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import itertools
 import random
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -19,6 +21,7 @@ from hansard.domain.ids import KeyStream, StreamId
 from tests.archive.stores import S3, s3_server
 from tests.bus.brokers import Nats, append, running, until
 from tests.bus.test_generations import rolled as roll_once
+from tests.evidence import Evidence
 
 PROGRAM = Path(__file__).parent / "programs/roller.py"
 WRITER = Path(__file__).parent / "programs/roll_writer.py"
@@ -34,8 +37,11 @@ STEPS = {
     "delete": "STREAM.DELETE.hansard_log-lab",
 }
 """The request of each step of a roll after the seal."""
-S3_REQUESTS = 12
-"""Requests of a roll to the store, at least."""
+REQUESTS, S3_REQUESTS = 56, 12
+"""Requests of a roll, about as many at most; and of those to the store."""
+
+Server = Nats | S3 | None
+"""What is killed: the broker, the server of the store, or the roller."""
 
 
 @pytest.fixture
@@ -108,56 +114,117 @@ class Ledger:
             ]
 
 
-async def writing(nats: Nats) -> asyncio.subprocess.Process:
-    """Start a writer in a process of its own."""
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, WRITER, str(nats.port), "lab", SHARED[0].key),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+class Suspended:
+    """A writer in a process of its own that is suspended again and again, over two rolls each."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.lines: list[str] = []
+        """The id and the position of each commit that was acknowledged."""
+        self._until: int | None = None
+        self._reading = asyncio.create_task(self._read())
+        self.times = 0
+
+    @classmethod
+    async def start(cls, nats: Nats) -> Self:
+        """Start it."""
+        return cls(
+            await asyncio.create_subprocess_exec(
+                *(sys.executable, WRITER, str(nats.port), "lab", SHARED[0].key),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        )
+
+    async def turn(self, generation: int) -> None:
+        """Suspend it once it has written more, or let it continue two generations later."""
+        if self._until is None:
+            count = len(self.lines)
+
+            async def has_written() -> bool:
+                return len(self.lines) > count
+
+            await until(has_written, 120)
+            self._process.send_signal(signal.SIGSTOP)
+            self._until = generation + 2
+        elif generation >= self._until:
+            self._process.send_signal(signal.SIGCONT)
+            self._until = None
+            self.times += 1
+
+    async def end(self) -> None:
+        """Let it continue, and end."""
+        self._process.send_signal(signal.SIGCONT)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await asyncio.wait_for(self._reading, 60)
+        assert await asyncio.wait_for(self._process.wait(), 60) == 0
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            self.lines.append(line.decode())
 
 
-async def rolled(nats: Nats, place: Path | str, at: int | str, killed: S3 | None = None) -> None:
-    """Run the roller, killed at a step by its name or after a number of requests, which may be more
-    than it sends; or with the S3 server killed there, and started again once the roller ended.
+async def rolled(nats: Nats, place: Path | str, at: int | str = 0, server: Server = None) -> bool:
+    """Run the roller, which is killed at a step by its name or after a number of requests, which
+    may be more than it sends (0: not killed); or a server is killed there, and started again.
+    Return whether the kill took place.
     """
-    request = STEPS[at] if isinstance(at, str) else str(at)
-    server = [str(killed.process.pid)] if killed is not None and killed.process else []
+    arguments = [str(nats.port), "lab", str(place), STEPS[at] if isinstance(at, str) else str(at)]
+    if server is not None and server.process is not None:
+        arguments += [str(server.process.pid), "broker" if server is nats else "store"]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(PROGRAM), str(nats.port), "lab", str(place), request, "1", *server),
+        *(sys.executable, str(PROGRAM), *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, err = await asyncio.wait_for(process.communicate(), 120)
-    if killed is not None:
-        await asyncio.to_thread(killed.restart)
-        assert b"ArchiveUnavailable" in err, err.decode()
-        return
-    ends = (-signal.SIGKILL,) if isinstance(at, str) else (0, -signal.SIGKILL) if at else (0,)
-    assert process.returncode in ends, err.decode()
+    ending = asyncio.create_task(process.communicate())
+    if isinstance(server, Nats):
+
+        async def is_over() -> bool:
+            return ending.done() or server.has_ended
+
+        await until(is_over, 120)
+        killed = server.has_ended
+        server.kill()
+        await asyncio.to_thread(server.start)
+        _, err = await asyncio.wait_for(ending, 120)
+        assert not process.returncode or b"Unreachable" in err or b"NoAnswer" in err, err.decode()
+        return killed
+    _, err = await asyncio.wait_for(ending, 120)
+    if server is not None:
+        killed = server.has_ended
+        await asyncio.to_thread(server.restart)
+        assert process.returncode == killed, err.decode()
+        assert not killed or b"ArchiveUnavailable" in err, err.decode()
+        return killed
+    assert process.returncode in (0, -signal.SIGKILL), err.decode()
+    return process.returncode != 0
 
 
-async def killed_at(
+async def survive(
     nats: Nats,
     place: Path | str,
-    steps: Sequence[int | str],
-    *,
-    broker: bool = False,
-    s3: S3 | None = None,
-) -> int:
-    """Write with 16 writers while rollers are killed at these steps, and the broker at some, or the
-    S3 server instead of the rollers; roll once more, and return the number of the open generation.
+    kills: Iterable[tuple[int | str, Server]],
+    rolls: int | None = None,
+) -> Counter[str]:
+    """Write with 16 writers while rollers or servers are killed at these steps, to the end or until
+    the log has been rolled so often; roll once more, and return what was counted.
 
     After each kill the next roller waits until the open generation has commits, so that it rolls.
     """
     log = await nats.log()
     others = [await nats.log() for _ in range(3)]
-    ledger, seen = Ledger(), list[int]()
+    ledger, seen, counts = Ledger(), list[int](), Counter[str]()
 
     async def follow() -> None:
         async for stored in others[0].follow(0):
             seen.append(stored.position)
+
+    def generation() -> int:
+        newest = log._generations.view.open
+        return newest.number if newest is not None else 0
 
     following = asyncio.create_task(follow())
     writers = [
@@ -166,35 +233,24 @@ async def killed_at(
         )
         for number in range(WRITERS)
     ]
-    paused, lines = await writing(nats), list[str]()
-    for number, step in enumerate(steps):
-        if number % 4 == 0:
-            assert paused.stdout is not None
-            lines.append((await asyncio.wait_for(paused.stdout.readline(), 120)).decode())
-            assert lines[-1]
-            paused.send_signal(signal.SIGSTOP)
-        elif number % 4 == 3:  # two rolls or more later
-            paused.send_signal(signal.SIGCONT)
-        rolling = asyncio.create_task(rolled(nats, place, step, s3))
-        if broker and number % 2:
-            await asyncio.sleep(random.Random(step).random())
-            nats.kill()
-            nats.start()
-        await rolling
+    suspended = await Suspended.start(nats)
+    for at, server in kills:
+        if rolls is not None and generation() >= rolls:
+            break
+        await suspended.turn(generation())
+        victim = "broker" if server is nats else "store" if server is not None else "roller"
+        counts[f"kills_{victim}"] += await rolled(nats, place, at, server)
         # More than the commits that may have been acknowledged, and not yet counted, at the kill.
         enough = len(ledger.acknowledged) + 3 * WRITERS
 
         async def written(enough: int = enough) -> bool:
             return len(ledger.acknowledged) > enough or any(w.done() for w in writers)
 
-        await until(written)
+        await until(written, 120)
     ledger.over.set()
-    paused.send_signal(signal.SIGCONT)
-    out, err = await asyncio.wait_for(paused.communicate(b""), 60)
-    assert paused.returncode == 0, err.decode()
-    lines += out.decode().splitlines()
+    await suspended.end()
     await asyncio.wait_for(asyncio.gather(*writers), 60)
-    await rolled(nats, place, 0)
+    await rolled(nats, place)
     head = await log.head()
     await until(lambda: _is(seen, head))
     following.cancel()
@@ -202,14 +258,14 @@ async def killed_at(
     fresh = await nats.log()
     for reader in (fresh, others[1]):
         await ledger.check(reader)
-    for line in lines:
+    for line in suspended.lines:
         id_, position = line.split()
         assert (await fresh.at(int(position))).commit.id == id_
-    opened = fresh._generations.view.open
+    counts.update(rolls=generation(), commits=head, suspensions=suspended.times)
+    counts["acknowledged"] = len(ledger.acknowledged) + len(suspended.lines)
     for each in (log, *others, fresh):
         await each.close()
-    assert opened is not None
-    return opened.number
+    return counts
 
 
 async def _is(seen: list[int], head: int) -> bool:
@@ -221,47 +277,49 @@ async def test_a_killed_roller_loses_nothing(nats: Nats, tmp_path: Path):
 
     Each roller that is killed after the seal has begun one generation, and so does the last one.
     """
-    number = await killed_at(nats, tmp_path / "archive", [*STEPS])
-    assert number == len(STEPS) + 1
+    counts = await survive(nats, tmp_path / "archive", [(step, None) for step in STEPS])
+    assert counts["rolls"] == len(STEPS) + 1
 
 
-@pytest.mark.thorough(quick="test_a_killed_roller_loses_nothing")
-@pytest.mark.timeout(3_600)
-async def test_roller_and_broker_are_killed_at_every_step(nats: Nats, tmp_path: Path):
-    """The same at each request of a roll, with the broker killed at every second."""
-    assert await killed_at(nats, tmp_path / "archive", [*range(1, 57)], broker=True) >= 30
-
-
-@pytest.mark.thorough(quick="test_a_killed_roller_loses_nothing")
-async def test_a_roller_is_killed_at_each_request_to_s3(
+@pytest.mark.slow
+async def test_an_s3_server_killed_in_a_roll_loses_nothing(
     nats: Nats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The same with a real S3 server as the archive."""
+    """Writers go on, and the next roll finishes it."""
     with s3_server(tmp_path) as server:
         server.lead(monkeypatch)
-        assert await killed_at(nats, server.url, [*range(8, 32, 2)]) >= 8
+        counts = await survive(nats, server.url, [("store", server)])
+    assert counts["kills_store"] == 1
 
 
-@pytest.mark.parametrize(
-    "requests",
-    [
-        pytest.param(["store"], id="quick", marks=pytest.mark.slow),
-        pytest.param(
-            range(1, S3_REQUESTS + 1),
-            id="all",
-            marks=pytest.mark.thorough(
-                quick="faults/test_rolls.py::test_an_s3_server_killed_in_a_roll_loses_nothing[quick]"
-            ),
-        ),
-    ],
-)
-async def test_an_s3_server_killed_in_a_roll_loses_nothing(
-    nats: Nats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requests: Sequence[int | str]
+@pytest.mark.thorough(quick="test_a_killed_roller_loses_nothing")
+@pytest.mark.timeout(3 * 3_600)
+async def test_roller_broker_and_s3_are_killed_at_every_step(
+    nats: Nats,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    evidence: Evidence,
+    rounds: Callable[[int, int], int],
 ):
-    """Whichever request of a roll it is killed at, writers go on, and the next roll finishes it."""
+    """At each request of a roll, until the log has been rolled 20 times, or as often as ROUNDS says
+    up to 200.
+    """
+    number = rounds(20, 200)
     with s3_server(tmp_path) as server:
         server.lead(monkeypatch)
-        assert await killed_at(nats, server.url, requests, s3=server) >= len(requests)
+        kills: Iterator[tuple[int, Server]] = itertools.chain.from_iterable(
+            (
+                (1 + turn % REQUESTS, None),
+                (1 + turn % REQUESTS, nats),
+                (1 + turn % S3_REQUESTS, server),
+                (0, None),  # else sealed streams pile up, and each request is one to list them
+            )
+            for turn in itertools.count()
+        )
+        counts = await survive(nats, server.url, kills, number)
+    evidence.record("rolls.killed", **counts)
+    assert counts["rolls"] >= number
+    assert min(counts[f"kills_{each}"] for each in ("roller", "broker", "store")) > 0
 
 
 @pytest.mark.thorough(quick="test_a_killed_roller_loses_nothing")

@@ -1,9 +1,9 @@
-"""Roll a log again and again, and be killed at one of its requests, or kill the store there.
+"""Roll a log once, and be killed at one of the requests, or kill a server there.
 
 Given: the server's port, the workspace, the address of the archive, the request to be killed at,
-how often to roll, and the process id of the store's server, if that is to be killed instead. The
-request is a number of requests (0: never), to the broker and the store or to the store alone if
-that is killed, or the first one whose subject or object's name has this text.
+and, if a server is to be killed instead, its process id and the word "broker" or "store". The
+request is a number of requests (0: never), to the broker and the store or to the store
+alone if that is killed, or the first one whose subject or object's name has this text.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from hansard.bus.jetstream.client import Broker
 
 
 async def main(
-    port: str, workspace: str, folder: str, at: str, rolls: int, server: int | None
+    port: str, workspace: str, folder: str, at: str, pid: str = "", server: str = ""
 ) -> None:
     """Tend the log."""
     options = BrokerOptions(
@@ -34,19 +34,17 @@ async def main(
             left -= 1
             texts = [each for each in arguments if isinstance(each, str)]
             if left == 0 or (not at.isdigit() and any(at in each for each in texts)):
-                os.kill(server or os.getpid(), signal.SIGKILL)
+                os.kill(int(pid or os.getpid()), signal.SIGKILL)
             return await request(*arguments, **more)
 
         return call
 
     parts = ((ObjectStore, "_call"), (Broker, "request"))
-    for part, name in parts[: 1 if server else 2]:
+    for part, name in parts[: 1 if server == "store" else 2]:
         setattr(part, name, counted(getattr(part, name)))  # to be killed inside of it
-    for _ in range(rolls):
-        await roll.tend(admin, workspace, None, archive_at(workspace, folder), keep_s=0)
+    await roll.tend(admin, workspace, None, archive_at(workspace, folder), keep_s=0)
     await admin.close()
 
 
 if __name__ == "__main__":
-    port, workspace, folder, at, rolls, *server = sys.argv[1:]
-    asyncio.run(main(port, workspace, folder, at, int(rolls), int(server[0]) if server else None))
+    asyncio.run(main(*sys.argv[1:]))
