@@ -36,6 +36,7 @@ UNRAISED = {
     "hansard.agents.memory": "`hansard memory`",
     "hansard.agents.runs": "the service, at a repeated call",
     "hansard.broker.access": "the service, before its server knows of a change",
+    "hansard.broker.lease.InUse": "`hansard repair` and `tiers clean`",
     "hansard.broker.repair": "`hansard repair`",
     "hansard.bus.file_lock": "commands",
     "hansard.bus.jetstream": "the log, which raises others in their place",

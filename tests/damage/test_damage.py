@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.broker import repair
+from hansard.broker import lease
 from hansard.broker.lease import join
 from hansard.bus import marks
 from hansard.domain.errors import Corrupt
@@ -331,10 +331,10 @@ def test_a_repair_changes_nothing_that_is_sound_or_in_use(
     stopped(files.home)
     STREAM[0].do(files)
     with join(files.home), monkeypatch.context() as patch:
-        patch.setattr(repair, "ENDED_S", 0.5)
+        patch.setattr(lease, "ENDING_S", 0.5)
         refused = cli("repair")
         assert refused.code == 2
-        assert "other processes use the data directory" in refused.err
+        assert "is needed alone, and other processes use it" in refused.err
     mistyped = cli("-w", "lob", "repair")
     assert (mistyped.code, "workspace 'lob' was not found" in mistyped.err) == (2, True)
     outside = cli("--nats", "nats://127.0.0.1:1", "repair")

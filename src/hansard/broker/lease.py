@@ -9,6 +9,7 @@ Its data and its logins are kept, and its port unless another process takes it.
     └── ServerError             the embedded server
         ├── BadDataDir          the caller: a data directory that cannot be used
         ├── OtherDurability     the caller: a server runs there with another durability
+        ├── InUse               the caller: other processes use it, and it is needed alone
         ├── NoServerBinary      the installation: no nats-server, or no Python to supervise it
         └── NotStarted          the world: the server did not start, or not in time
 """
@@ -34,6 +35,7 @@ from typing import Self
 
 import msgspec
 
+from hansard.broker import logins
 from hansard.broker.files import (
     Durability,
     ServerFiles,
@@ -57,6 +59,9 @@ LEAVING_S = 2.5
 """Timeout for the end of a server of another durability without users, in seconds: the supervisor's
 grace period and a clean stop.
 """
+
+START_S = 30.0
+"""Timeout for the start of a server, in seconds."""
 
 OBSTACLE_WAIT_S = 3.0
 """Timeout, in seconds, for a server that does not answer while its supervisor reports that the disk
@@ -101,6 +106,21 @@ class OtherDurability(ServerError):
         self.data_dir = data_dir
         self.running = running
         self.requested = request
+
+
+class InUse(ServerError):
+    """Other processes use a data directory that a command needs alone.
+
+    State: nothing was changed.
+    Remedy: end those programs, also suspended ones, then repeat the command.
+    """
+
+    def __init__(self, data_dir: Path, fact: str = "other processes use it") -> None:
+        super().__init__(
+            f"the data directory {str(data_dir)!r} is needed alone, and {fact}: end the programs "
+            "that use it, also suspended ones, then repeat the command"
+        )
+        self.data_dir = data_dir
 
 
 class NoServerBinary(ServerError):
@@ -164,7 +184,9 @@ class Lease:
         self.close()
 
 
-def join(data_dir: Path, durability: Durability | None = None, *, timeout_s: float = 30.0) -> Lease:
+def join(
+    data_dir: Path, durability: Durability | None = None, *, timeout_s: float = START_S
+) -> Lease:
     """Use the server of a data directory; start it if none runs. Blocks.
 
     `durability` None accepts that of a running server, else strict. Raises BadDataDir,
@@ -194,6 +216,49 @@ def join(data_dir: Path, durability: Durability | None = None, *, timeout_s: flo
             if waited_for_other or not is_freed(place, min(deadline, time.monotonic() + LEAVING_S)):
                 raise OtherDurability(place.root, info.durability, durability)
             waited_for_other = True
+
+
+@contextlib.contextmanager
+def unused(place: ServerFiles) -> Generator[None]:
+    """Keep a data directory without a server and without users: a process that joins waits until
+    the block ends. Blocks.
+
+    A user whose supervisor and server were killed counts until it ends. Raises InUse.
+    """
+    is_freed(place, time.monotonic() + ENDING_S)  # a supervisor needs the lock to end
+    with locked(place.join_lock, time.monotonic() + ENDING_S) as held:
+        if not held or not is_freed(place, time.monotonic()):
+            raise InUse(place.root)
+        users = place.receive()
+        is_free = hung_up(users)
+        os.close(users)
+        if not is_free:
+            raise InUse(place.root)
+        yield
+
+
+@contextlib.contextmanager
+def alone(data_dir: Path) -> Generator[Lease]:
+    """Use the server of a data directory as its only user, until the block ends: all processes that
+    used it have ended, and others wait to join. Blocks. Raises InUse, also if it has restricted
+    logins, whose programs do not count as users; and as `join`.
+    """
+    place = ServerFiles(Path(os.path.realpath(data_dir)))
+    if logins.read(place):
+        raise InUse(place.root, "it has restricted logins, whose programs cannot be counted")
+    deadline = time.monotonic() + START_S
+    with _data_dir_errors(place), unused(place):
+        while (fd := _spawn(place, Durability.STRICT, deadline)) is None:
+            if time.monotonic() >= deadline:
+                raise _too_late(place)
+        try:
+            info = _await_state(place, fd, deadline)
+            if info is None:
+                _raise_recorded(place)
+                raise _too_late(place)
+            yield Lease(info, fd)
+        finally:
+            os.close(fd)
 
 
 def peek(data_dir: Path) -> ServerInfo | None:
@@ -404,8 +469,8 @@ def _too_late(place: ServerFiles) -> NotStarted:
 
 ENDING_S = 5.0
 ENDING_POLL_S = 0.1
-"""Timeout and poll interval, in seconds, for the end of a server whose files were deleted: its
-supervisor checks every second.
+"""Timeout and poll interval, in seconds, for the end of a server without users, or whose files were
+deleted: its supervisor checks every second.
 """
 
 _log = logger(__name__)

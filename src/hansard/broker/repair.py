@@ -19,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.broker.files import METADATA, ServerFiles, locked
-from hansard.broker.lease import ServerError, is_freed, join_in_thread
+from hansard.broker.files import METADATA, ServerFiles
+from hansard.broker.lease import ENDING_S, ServerError, is_freed, join_in_thread, unused
 from hansard.bus import marks, subjects
 from hansard.bus.errors import BrokerError, NotFound, NotWritable
 from hansard.bus.file_lock import PRIVATE_DIR
@@ -32,16 +32,6 @@ from hansard.bus.marks import Witness
 
 BACKUPS = "repaired"
 """Folder of a data directory that keeps the replaced files."""
-
-ENDED_S = 5.0
-"""Timeout for the end of a broker without users, in seconds."""
-
-
-def _in_use(data_dir: Path) -> ServerError:
-    return ServerError(
-        f"other processes use the data directory {str(data_dir)!r}, so its broker cannot be "
-        "stopped for a repair: end them, then run 'hansard repair' again"
-    )
 
 
 class RestoredStream(msgspec.Struct, frozen=True, tag_field="kind", tag="restored"):
@@ -93,7 +83,7 @@ async def repair(data_dir: Path, workspace: str) -> list[RestoredStream]:
             backup = await asyncio.to_thread(_replace, place, fresh, damaged, workspace)
         except OSError as error:
             raise NotWritable(place.root, error) from error
-        await asyncio.to_thread(is_freed, fresh, time.monotonic() + ENDED_S)
+        await asyncio.to_thread(is_freed, fresh, time.monotonic() + ENDING_S)
     async with _administrator(place.root) as broker:
         return [await _restored_stream(broker, name, backup) for name in damaged]
 
@@ -125,24 +115,14 @@ async def _administrator(data_dir: Path) -> AsyncGenerator[Broker]:
         lease.close()
 
 
-def _await_end(place: ServerFiles) -> None:
-    """Wait for the end of a broker without users. Raises ServerError."""
-    if not is_freed(place, time.monotonic() + ENDED_S):
-        raise _in_use(place.root)
-
-
 def _replace(place: ServerFiles, fresh: ServerFiles, names: Sequence[str], workspace: str) -> Path:
     """Replace damaged metadata by that of new streams; return the backup's folder.
 
-    No broker can be started meanwhile. Raises ServerError, OSError.
+    No broker can be started meanwhile. Raises InUse, OSError.
     """
-    _await_end(place)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     backup = place.root / BACKUPS / stamp
-    with locked(place.join_lock, time.monotonic() + ENDED_S) as held:
-        if not held:
-            raise _in_use(place.root)
-        _await_end(place)  # else a broker was started in between
+    with unused(place):
         for name in names:
             kept = backup / name
             kept.mkdir(mode=PRIVATE_DIR, parents=True)

@@ -236,8 +236,8 @@ def blob_stream(workspace: str) -> str:
     return f"hansard_blob-{workspace}"
 
 
-def blob_subject(workspace: str, sha256: str, chunk: int) -> str:
-    """Return the subject of one chunk of a blob, from 0."""
+def blob_subject(workspace: str, sha256: str, chunk: int | str) -> str:
+    """Return the subject of one chunk of a blob, from 0; "*" for all of them."""
     return f"hansard_blob.{workspace}.{sha256}.{chunk}"
 
 

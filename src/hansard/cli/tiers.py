@@ -9,11 +9,14 @@ from typing import Annotated, Any
 import msgspec
 
 from hansard.broker import private_copy
+from hansard.broker.lease import InUse, alone
 from hansard.bus.archive import archive_at
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream.client import Broker as Connection
+from hansard.bus.jetstream.client import BrokerOptions
 from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.generations import Survey, survey
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.jetstream.roll import KEEP_S, Tended
 from hansard.bus.sources import Archived
 from hansard.cli import output
@@ -176,14 +179,22 @@ async def sql(
 async def clean(
     yes: Annotated[bool, flag("--yes", "Delete them.")] = False,
 ) -> None:
-    """List segments that no manifest names; delete them with --yes.
+    """List segments that no manifest names, and blobs that no commit names; delete them with --yes.
 
     Processes that were killed left them. Segments of a generation that is not archived yet are
-    kept: a roll may be storing it.
+    kept: a roll may be storing it. Blobs are deleted from an embedded broker alone, once all other
+    programs that use the data directory have ended: one of them may be about to name a blob.
     """
     config = settings()
     parts: list[Part] = []
     orphans: list[dict[str, Any]] = []
+
+    def add(name: str, where: str, size: int, *, deleted: bool) -> None:
+        orphans.append({"object": name, "where": where, "bytes": size, "deleted": deleted})
+        parts.append(
+            Hint(f"{'deleted' if deleted else 'would delete'} {name} ({output.size(size)})")
+        )
+
     for place, entries in itertools.groupby(await _archived(config), key=lambda each: each.place):
         archive = archive_at(config.workspace, place)
         count, names = await archive.orphans([*entries])
@@ -193,14 +204,56 @@ async def clean(
         for name, size in sorted(names.items()):
             if yes:
                 await archive.tiers.store.delete(name)
-            orphans.append({"object": name, "where": place, "bytes": size, "deleted": yes})
-            done = "deleted" if yes else "would delete"
-            parts.append(Hint(f"{done} {name} ({output.size(size)})"))
+            add(name, place, size, deleted=yes)
     if not parts:
         parts.append(Hint(f"workspace {config.workspace!r} has no archived generation"))
-    elif orphans and not yes:
+    count, blobs, kept = await _orphaned_blobs(config, yes=yes)
+    parts.append(Hint(f"the broker: {counted(count, 'blob')}, {len(blobs):,} of them in no commit"))
+    for name, size in sorted(blobs.items()):
+        add(f"blob {name}", "broker", size, deleted=yes and not kept)
+    if orphans and not yes:
         parts.append(Hint("nothing was deleted: 'hansard tiers clean --yes' deletes these objects"))
+    elif kept:
+        parts.append(Hint(f"no blob was deleted: {kept}"))
     output.show(_Rows(orphans), parts)
+
+
+async def _orphaned_blobs(config: Settings, *, yes: bool) -> tuple[int, dict[str, int], str]:
+    """Return the number of blobs, the bytes of those that no commit names, and with `yes` why they
+    were not deleted; empty if they were.
+
+    A blob is stored before the commit that names it, and one that exists already is not stored
+    again. So an unnamed blob is deleted only while no other process uses the data directory.
+    """
+    broker = await find_broker(config)
+    try:
+        raw = await RawWorkspace.open(broker.runtime, config.workspace)
+        try:
+            blobs = await raw.blob_chunks()
+            count, head = len(blobs), await raw.drop_named(blobs)
+            sizes = {each: await raw.blob_bytes(each, chunks) for each, chunks in blobs.items()}
+        finally:
+            await raw.close()
+    finally:
+        await broker.release()
+    kept = ""
+    if yes and blobs and broker.admin is None:
+        kept = "a program on a broker of your own may be about to name one, and cannot be seen"
+    elif yes and blobs:
+        try:
+            with alone(data_dir_of(config)) as lease:
+                login, urls = lease.info.admin, (lease.info.url,)
+                options = BrokerOptions(urls=urls, user=login.user, password=login.password)
+                raw = await RawWorkspace.open(options, config.workspace)
+                try:
+                    await raw.drop_named(blobs, head)
+                    for sha256 in blobs:
+                        await raw.delete_blob(sha256)
+                finally:
+                    await raw.close()
+        except InUse as error:
+            kept = str(error)
+    return count, {each: sizes[each] for each in blobs}, kept
 
 
 class _Rows(Answer):

@@ -28,6 +28,7 @@ from hansard.bus.jetstream.direct import (
     BEHIND_PAUSE_S,
     STREAM_NOT_FOUND,
     Direct,
+    api,
     late_of,
     leader_of,
     replicas_of,
@@ -480,6 +481,9 @@ def _runs(positions: Iterable[int]) -> list[tuple[int, int]]:
 _LOG = re.compile(r"hansard_log-(?P<workspace>[^_]+)(?:_\d+)?")
 _BLOB = re.compile(r"hansard_blob\.[^.]+\.(?P<sha256>[0-9a-f]{64})\.(?P<chunk>\d+)")
 
+_SHA256 = re.compile(rb"[0-9a-f]{64}")
+"""All that a commit may name a blob with, whatever its events are."""
+
 
 class Figures(msgspec.Struct, frozen=True):
     """One JetStream stream: its messages and bytes, first and last sequence, replicas; its leader
@@ -660,6 +664,33 @@ class RawWorkspace:
                 if parts is not None:
                     chunks.setdefault(parts["sha256"], set()).add(int(parts["chunk"]))
         return chunks
+
+    async def drop_named(self, blobs: dict[str, set[int]], after: int = 0) -> int:
+        """Remove those of some blobs, by hash, that a commit after a position names, in any
+        generation; return the newest position. Raises Corrupt also if commits are gone.
+        """
+        end = (await self.extent()).last
+        async for chunk in self.chunks(after, until=end):
+            for message in chunk.messages:
+                for sha256 in _SHA256.findall(message.body):
+                    blobs.pop(sha256.decode(), None)
+            after = chunk.messages[-1].position
+        if after < end:
+            raise Corrupt(
+                f"workspace {self.workspace!r}", f"positions {after + 1} to {end} are gone"
+            )
+        return end
+
+    async def blob_bytes(self, sha256: str, chunks: Iterable[int]) -> int:
+        """Return the bytes of some chunks of a blob."""
+        names = [subjects.blob_subject(self.workspace, sha256, each) for each in chunks]
+        found = await self._direct.named(subjects.blob_stream(self.workspace), names, 0)
+        return sum(len(each.body) for each in found)
+
+    async def delete_blob(self, sha256: str) -> None:
+        """Delete a blob. Raises BrokerError."""
+        everything = {"filter": subjects.blob_subject(self.workspace, sha256, "*")}
+        await api(self._broker, f"STREAM.PURGE.{subjects.blob_stream(self.workspace)}", everything)
 
     async def blobs(self, named: Sequence[tuple[str, int]]) -> dict[str, bytes]:
         """Fetch some blobs by hash with one request, and verify each. Raises NotFound, Corrupt."""
