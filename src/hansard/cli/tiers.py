@@ -186,6 +186,8 @@ async def clean(
     programs that use the data directory have ended: one of them may be about to name a blob.
     """
     config = settings()
+    if yes:
+        private_copy.refuse(data_dir_of(config))
     parts: list[Part] = []
     orphans: list[dict[str, Any]] = []
 
