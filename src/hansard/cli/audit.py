@@ -54,8 +54,8 @@ async def audit(
     """Find anomalies in the record.
 
     Checks calls, costs, decisions, labels and experiments (docs/audit.md). Findings are listed by
-    kind and experiment, the most severe first, each with the next command to run; then the checks
-    without a finding, and those that could not be made. Exits with 1 if anything is found.
+    kind and experiment, the most severe first; then the checks without a finding, and those that
+    could not be made. Exits with 1 if anything is found.
     """
     only = AuditFilter(kinds=tuple(kind or ()), experiment=experiment, severity=severity)
     async with answering() as reader:

@@ -72,11 +72,10 @@ async def bisect(
 ) -> int:
     """Find the first step of a run after which a check fails.
 
-    The search is binary. The check is a shell command, as for 'git bisect run'. It gets the state
-    after a step as JSON on stdin and in the file $HANSARD_BISECT_STATE; $HANSARD_BISECT_RUN,
-    $HANSARD_BISECT_STEP and $HANSARD_BISECT_AT name it. With COMMAND, each state is forked, COMMAND
-    goes on in the fork without effects, and the check judges its end. Exits with 1 if there is no
-    such step.
+    The check is a shell command, as for 'git bisect run'. It gets the state after a step as JSON on
+    stdin and in the file $HANSARD_BISECT_STATE; $HANSARD_BISECT_RUN, $HANSARD_BISECT_STEP and
+    $HANSARD_BISECT_AT name it. With COMMAND, each state is forked, COMMAND goes on in the fork
+    without effects, and the check judges its end. Exits with 1 if there is no such step.
     """
     async with reading_run(which) as (workspace, run):
         plan = _Plan(run, check, command or [], ForkEffects(effects), timeout)

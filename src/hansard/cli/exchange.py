@@ -233,9 +233,9 @@ async def import_(
 ) -> int:
     """Import recorded runs.
 
-    Importing again changes nothing, and a killed import continues where it stopped. Bad records are
-    shown with file, line and reason, and skipped; the command then exits with 1. Assumptions and
-    omitted data are summed up at the end, and recorded (docs/chat-jsonl.md).
+    Importing again changes nothing. Bad records are shown with file, line and reason, and skipped;
+    the command then exits with 1. Assumptions and omitted data are summed up at the end, and
+    recorded (docs/chat-jsonl.md).
     """
     format_, *files = named if named[0] in NAMES else ("", *named)
     if not files:
@@ -446,8 +446,7 @@ async def export(
     Includes large payloads, the parents of a fork and the earlier runs of a conversation. 'hansard
     import events' reads the file.
 
-    With --otlp the runs are sent to an OpenTelemetry collector as spans: one for each run, agent
-    and step, always with the same ids.
+    With --otlp the runs are sent to an OpenTelemetry collector as spans, always with the same ids.
     """
     if otlp is None and (header_env or no_content):
         fact = "there is no --otlp"

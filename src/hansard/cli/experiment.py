@@ -323,13 +323,11 @@ async def compare(
     """Compare the arms of an experiment.
 
     The metrics of the plan are judged; without a plan the only scored metric, or that of --metric.
-    The better direction comes from the plan, the options, or the table metric_catalogue; without it
-    there is no verdict.
+    Without a better direction there is no verdict.
 
     Trials are paired by task. The verdict is 'better', 'worse' or 'cannot tell', or it names the
     obstacle (docs/statistics.md). A trial without a value counts as a failure unless the plan says
-    otherwise. The report begins with a summary of ten lines. The same log and options give the same
-    bytes.
+    otherwise. The same log and options give the same bytes.
     """
     target = sections(show)
     question = Question(

@@ -361,8 +361,8 @@ def compare_(
     """Compare two prompts over a table of cases.
 
     Each case is evaluated under both prompts, as a pair of runs of an experiment. Higher scores are
-    better. The report is that of 'hansard compare'. If run again, only cases without a score are
-    evaluated, unless the function's source changed.
+    better. If run again, only cases without a score are evaluated, unless the function's source
+    changed.
     """
     rows = _cases(cases, column)
     function = named(evaluate, "--evaluate")

@@ -34,8 +34,8 @@ def quickstart(
 ) -> None:
     """Kill an agent of a framework, with and without Hansard.
 
-    Each of two agents of about 30 lines is killed after it has sent a mail, and started again.
-    Their model is a script on this machine: no key is needed.
+    Each of two agents is killed after it has sent a mail, and started again. Their model is a
+    script on this machine: no key is needed.
     """
     from hansard.ext.frameworks import quickstart as agents
 

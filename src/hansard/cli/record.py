@@ -103,10 +103,9 @@ async def record(
     """Record the model calls of a program in any language.
 
     The program reaches its providers through a local proxy, which it finds by their base-URL
-    variables (docs/models.md). Each request is a step of a run, with the answer piece by piece.
-    With --run, recorded calls are answered from the record, and only new ones go to the provider.
-    In a Python program, a call that would go around the proxy is refused. Exits with the program's
-    code.
+    variables (docs/models.md). With --run, recorded calls are answered from the record, and only
+    new ones go to the provider. In a Python program, a call that would go around the proxy is
+    refused. Exits with the program's code.
     """
     demand(command)
     assert command is not None  # noqa: S101 -- demanded
@@ -166,9 +165,9 @@ async def calibrate(
 ) -> int:
     """Propose which fields of a program's requests are volatile.
 
-    The program is run twice. The first start is recorded as by 'hansard record'. The second one
-    gets the answers of the first. Fields that differ are proposed as rules for --rules of 'hansard
-    record' and 'hansard replay'. Exits with the program's code, and with 1 if a request differed.
+    The program is run twice, the second time with the answers of the first. Fields that differ are
+    proposed as rules for --rules of 'hansard record' and 'hansard replay'. Exits with the program's
+    code, and with 1 if a request differed.
     """
     demand(command)
     from hansard.ext.models.calibration import PairingProxy, proposals

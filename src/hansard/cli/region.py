@@ -125,9 +125,9 @@ async def promote(
 ) -> None:
     """Make this region the home of the workspace.
 
-    A home that answers is sealed first, and the copy gets all that it accepted: nothing is lost.
-    One that does not answer may have accepted commits that did not arrive here. The log goes on
-    without them; when that region is back, run 'hansard region follow' in both.
+    A home that answers is sealed first: nothing is lost. One that does not answer may have accepted
+    commits that did not arrive here. The log goes on without them; when that region is back, run
+    'hansard region follow' in both.
     """
     config = settings()
     async with _brokers(config) as (here, _):

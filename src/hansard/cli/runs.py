@@ -78,8 +78,8 @@ async def runs(
 
     Filters combine with AND.
 
-    A call is in doubt if it is unknown whether its effect happened. It is under way while its
-    process is known to be at work on this machine.
+    A call is in doubt if it is unknown whether its effect happened; it is under way while its
+    process is at work on this machine.
 
     An imported run begins at the time that its source claims, shown with (occurred_at). If the
     source gives no time, --since and --until leave the run out.

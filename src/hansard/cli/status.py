@@ -146,9 +146,9 @@ async def repair() -> int:
     """Restore lost metadata of a workspace's streams.
 
     For a workspace that the embedded broker refuses because 'meta.inf' or 'meta.sum' of a stream is
-    damaged or missing. They are replaced; the old files are kept in 'repaired'. Messages are not
-    changed: restore lost ones from a backup. No other process may use the data directory meanwhile.
-    Exits with 1 if nothing could be restored and messages are lost.
+    damaged or missing. The old files are kept in 'repaired'. Messages are not changed: restore lost
+    ones from a backup. No other process may use the data directory meanwhile. Exits with 1 if
+    nothing could be restored and messages are lost.
     """
     config = settings()
     if config.nats_url is not None:
@@ -190,9 +190,8 @@ async def rebuild(
 ) -> int:
     """Rebuild the workspace's tables from its log.
 
-    New tables are built beside the old ones and then replace them. With --verify, they are compared
-    with the old ones and discarded; exits with 1 if any differs. Stop 'hansard up' of the same
-    workspace first.
+    New tables replace the old ones. With --verify, they are compared with the old ones and
+    discarded; exits with 1 if any differs. Stop 'hansard up' of the same workspace first.
     """
     config = settings()
     if not verify:

@@ -42,10 +42,9 @@ async def roll(
 ) -> None:
     """Begin the next generation of a log, and archive the sealed ones.
 
-    Seals the newest generation and opens the next; writers wait some milliseconds. With an archive
-    (HANSARD_ARCHIVE) each sealed generation is stored there and verified, and its stream is deleted
-    once the next is 10 minutes old. Finishes a roll that was interrupted. 'hansard up' does the
-    same by age and number of commits.
+    Writers wait some milliseconds. With an archive (HANSARD_ARCHIVE) each sealed generation is
+    stored there and verified, and its stream is deleted once the next is 10 minutes old. Finishes a
+    roll that was interrupted. 'hansard up' does the same by age and number of commits.
     """
     config = settings()
     private_copy.refuse(data_dir_of(config))
@@ -152,8 +151,7 @@ async def sql(
     """Query the archive's Parquet files and the live tables as one.
 
     Each table of 'hansard sql --tables' is one view over both; views and macros are left out.
-    'log_generations' has the positions, times and bytes of each part of the log. The Parquet files
-    are copied to a temporary folder first.
+    'log_generations' has the positions, times and bytes of each part of the log.
     """
     config = settings()
     place = config.archive or next((each.place for each in await _archived(config)), None)

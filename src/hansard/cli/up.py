@@ -93,9 +93,8 @@ async def up(
 ) -> None:
     """Run the broker, fill the tables and serve restricted agents.
 
-    Shows each commit when it is made. Serves all workspaces, also those created meanwhile; with
-    --workspace (repeatable) only those, which are created if missing. Each log is watched for
-    damage: see 'hansard health'.
+    Serves all workspaces, also those created meanwhile; with --workspace (repeatable) only those,
+    which are created if missing. Each log is watched for damage: see 'hansard health'.
 
     With --http it also serves the page and the API to logged-in callers ('hansard login'), and
     accepts OpenTelemetry traces and hooks (docs/otel.md). Addresses beyond this machine require

@@ -393,8 +393,7 @@ class RecordOperations(Noun[C_co]):
     ) -> SavingsAnswer:
         """Return what resumes and forks answered from the record.
 
-        Earliest first. It counts the calls that were answered from the record, and the recorded
-        usage of those calls. Strict and offline replays write nothing, so they are not included
+        Earliest first. Strict and offline replays write nothing, so they are not included
         (`session.saved` has theirs).
 
         Args:
