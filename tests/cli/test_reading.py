@@ -307,7 +307,7 @@ def test_a_workspace_that_is_not_there_is_not_made(call: Call, runs: Runs):
     for _ in range(2):
         result = call("runs", "--workspace", "laab")
         assert result.code == 2
-        assert "workspace 'laab' was not found: give --workspace; there are: " in result.err
+        assert "workspace 'laab' was not found: there are: " in result.err
         assert "lab" in result.err.rsplit(":", 1)[1]
     assert call("runs", "-w", "La B").code == 2
 

@@ -34,6 +34,8 @@ def test_versions_by_the_command_line(call, record, tmp_path):
     assert refused.code == 2
     assert "say reason= (--reason) why it is moved" in refused.err
     [moved] = call("prompt", "promote", "rag@2", "--reason", "shorter", "--json").lines
+    again = call("prompt", "promote", "rag@2", "--experiment", "none").out
+    assert again == "production names rag@2 already\n"
     assert moved["summary"] == "production names rag@2"  # no experiment's verdict
     assert "experiment 'e'" in call("prompt", "promote", "rag@1", "--experiment", "e").err
     assert "leave out spaces" in call("prompt", "alias", "rag@1", "bad alias").err

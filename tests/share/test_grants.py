@@ -197,6 +197,7 @@ def test_the_commands_of_grants(pair, home):
     shown = call(pair.receiver, "read", grant, pair.run[:-2])
     assert "step.completed.v1" in shown
     assert "Line(" not in shown
+    assert "object at 0x" not in shown
     assert "grant 'x' was not found" in call(pair.receiver, "read", "x", pair.run, code=2)
     assert "workspace 'nowhere' was not found" in call("nowhere", "list", code=2)
     call(pair.giver, "withdraw", grant)

@@ -99,9 +99,9 @@ def test_a_hostile_statement_is_contained(name: str, asker: Asker, place: TableF
 @pytest.mark.slow
 def test_what_is_refused_is_named(asker: Asker):
     """A refusal has the fact, value and remedy: the statement's type, and the permitted ones."""
-    with pytest.raises(NotAllowed, match=r"takes one statement that reads .* and no CREATE"):
+    with pytest.raises(NotAllowed, match=r"give one statement that reads .* CREATE is not allowed"):
         asker.ask("CREATE TABLE t (x INTEGER)")
-    with pytest.raises(NotAllowed, match="this is 2"):
+    with pytest.raises(NotAllowed, match="these are 2"):
         asker.ask("SELECT 1; SELECT 2")
     with pytest.raises(NotAllowed, match=r"has a NUL at character 7"):
         asker.ask("SELECT \0")

@@ -178,7 +178,7 @@ def test_a_question_comes_from_anywhere(ask: Call, tmp_path: Path):
     assert (both.code, both.out) == (2, "")
     assert "two queries" in both.err
     assert "cannot be read" in ask("-f", str(tmp_path / "none.sql")).err
-    assert "this is 0" in ask(stdin="").err
+    assert "these are 0" in ask(stdin="").err
 
 
 @pytest.mark.slow
@@ -196,7 +196,7 @@ def test_a_cut_answer_says_so(ask: Call):
 def test_what_cannot_be_answered_is_an_error(ask: Call):
     """With 2, in one line, and nothing on stdout."""
     for arguments, fact in (
-        (["DROP TABLE runs"], "takes one statement that reads"),
+        (["DROP TABLE runs"], "give one statement that reads"),
         (["SELECT nonsense FROM runs"], "nonsense"),
         (["SELECT count(*) FROM range(1e9::BIGINT) a, range(1000) b", "--timeout", "0.5"], "0.5 s"),
         (["SELECT 1", "--role", "auditor"], "role 'auditor' was not found"),

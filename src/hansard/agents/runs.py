@@ -342,7 +342,7 @@ async def finish(
         return await _end(workspace, run, RunCompleted(because=workspace.text(reason)), by)
     if not failed or reason:
         fact = "a reason is given beside it" if failed else "it is empty"
-        raise BadValue("failed", fact, "give the reason of the failure here alone")
+        raise BadValue("failed", fact, "give the reason of the failure, and no other")
     error = Failure("EndedByHand", workspace.text(failed), module="hansard")
     return await _end(workspace, run, RunFailed(error=error), by)
 

@@ -35,10 +35,12 @@ from hansard.client.options import Defaults
 from hansard.client.record import AsyncRecord
 from hansard.domain.choices import NOTHING, moment
 from hansard.domain.errors import BadValue
+from hansard.domain.ids import RunStream
 from hansard.inspect.answer import Listed, find_run
 from hansard.operations.declare import Noun, Operation, documented, of_record
 from hansard.operations.experiments import Experiments
 from hansard.operations.record import RecordOperations
+from hansard.state.replay import fold_life
 
 PLAIN = (str, int, float, bool)
 TEXTS = Sequence[str]
@@ -57,7 +59,7 @@ View = str | Callable[[Any], "str | Iterable[Part]"]
 """Renders an answer for people; a text has the arguments, facts and `result` in braces."""
 
 Facts = Callable[[AsyncRecord, Mapping[str, Any]], Awaitable[dict[str, Any]]]
-"""Looks up in the record what the arguments of a completed command name."""
+"""Looks up in the record what the arguments and the `result` of a completed command name."""
 
 
 def derive(
@@ -96,8 +98,7 @@ def group(name: str) -> Any:
         for operation in of_record(noun, also_trusted=True).values():
             text = help_of(documented(operation)[0])
             register = commands.command(command_name(operation.attribute), help=text)
-            begins, is_core = operation.begins, False
-            register(_function(operation, begins=begins, is_core=is_core))
+            register(_function(operation, begins=operation.begins, of_slice=name))
     commands.callback()(lambda: None)  # a group, also of one command
     return typer.main.get_group(commands)
 
@@ -119,11 +120,13 @@ def _function(
     facts: Facts | None = None,
     *,
     begins: bool,
-    is_core: bool = True,
+    of_slice: str = "",
 ) -> Any:
     """Return the function of a command, with the parameters of an operation. An operation of the
     core gets its run by id.
     """
+    noun = of_slice or operation.method.partition(".")[0]
+    title = f"{noun} {command_name(operation.attribute)}"
     _, texts = documented(operation)
     hints = get_type_hints(SimpleNamespace(__annotations__={**operation.hints}))  # not Annotated
     own_parameters = [each for each in operation.here.parameters.values() if each.name != "self"]
@@ -136,49 +139,69 @@ def _function(
                 arguments[name] = _decoded(name, value, kinds[name])
         view = _view(views, operation.attribute, arguments)
         async with recording(begins=begins) as record:
-            if is_core and isinstance(which := arguments.get("run"), str) and which:
+            if not of_slice and isinstance(which := arguments.get("run"), str) and which:
                 arguments["run"] = await find_run(record.workspace, which)
-            answer = await operation.method_of(record)(**arguments)
+            try:
+                answer = await operation.method_of(record)(**arguments)
+            except BadValue as error:
+                where = spelled.get(error.where, error.where)
+                raise BadValue(where, error.fact, error.remedy) from error
             named = {**arguments}
             if facts is not None and isinstance(view, str):
-                named |= await facts(record, arguments)
+                named |= await facts(record, {**arguments, "result": answer})
             line = {k: v for k, v in named.items() if v not in ("", []) and v is not False}
             if answer == []:
-                filters = within(**{name: str(line[name]) for name in line if name != "by"})
-                what = f"{operation.method.replace('.', ' ')}: nothing{filters}"
+                filters = within(**{n: str(_text(line[n])) for n in line if n != "by"})
+                what = f"{title}: nothing{filters}"
                 output.hint(f"{what}, as of position {await record.workspace.log.head()}")
         line["result"] = answer
         if isinstance(view, str):
-            already = " already" * (answer is False)
+            already = " already" * (answer is False or "unchanged" in line)
             shown: Any = view.format(**named, result=answer) + already
             line["summary"] = shown
         else:
             shown = view(answer)
         output.show(answer if isinstance(answer, msgspec.Struct | list) else line, shown)
 
-    parameters = []
-    for each in own_parameters:
-        kind, default, name = kinds[each.name], each.default, each.name.rstrip("_")
-        text = texts.get(each.name, f"Its {name}.") + ("" if kind else " As JSON.")
-        is_option = each.kind is each.KEYWORD_ONLY or default not in (each.empty, None, "", ())
-        many = "..." * (kind == list[str])
-        text += " Repeatable." * bool(is_option and many)
-        shown = name.upper() if default is each.empty else f"[{name.upper()}]"
-        named = [f"--{name.replace('_', '-')}"] * (name != each.name or kind is bool)
-        mark = option(text, None, *named) if is_option else argument(shown + many, text)
-        for common in get_args(COMMON.get(name) if is_core or name != "run" else None)[1:]:
-            is_same = isinstance(common, type(mark)) and (name != "by" or default == OS_USER)
-            mark = common if is_same else mark
-        if kind == list[str] and default is not each.empty:
-            default = list(default)
-        if kind in (None, datetime):
-            kind = str if default is each.empty else str | None
-        if default is not each.empty and NoneType in get_args(kind):
-            default = None
-        parameters.append(each.replace(annotation=Annotated[kind, mark], default=default))
+    spelled = {each.name.rstrip("_"): _spelled(each) for each in own_parameters}
+    parameters = [_parameter(each, kinds[each.name], texts, of_slice) for each in own_parameters]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
+
+
+def _spelled(parameter: inspect.Parameter) -> str:
+    """Return the name of a parameter as its command has it."""
+    name = parameter.name.rstrip("_")
+    return f"--{name.replace('_', '-')}" if _is_option(parameter) else name.upper()
+
+
+def _is_option(parameter: inspect.Parameter) -> bool:
+    absent = (parameter.empty, None, "", ())
+    return parameter.kind is parameter.KEYWORD_ONLY or parameter.default not in absent
+
+
+def _parameter(
+    each: inspect.Parameter, kind: Any, texts: Mapping[str, str], of_slice: str
+) -> inspect.Parameter:
+    """Return the parameter of a command's function for one of an operation."""
+    default, name, is_option = each.default, each.name.rstrip("_"), _is_option(each)
+    text = texts.get(each.name, f"Its {name}.") + ("" if kind else " As JSON.")
+    many = "..." * (kind == list[str])
+    text += " Repeatable." * bool(is_option and many)
+    shown = name.upper() if default is each.empty else f"[{name.upper()}]"
+    named = [_spelled(each)] * (name != each.name or kind is bool)
+    mark = option(text, None, *named) if is_option else argument(shown + many, text)
+    for common in get_args(COMMON.get(name) if not of_slice or name != "run" else None)[1:]:
+        is_same = isinstance(common, type(mark)) and (name != "by" or default == OS_USER)
+        mark = common if is_same else mark
+    if kind == list[str] and default is not each.empty:
+        default = list(default)
+    if kind in (None, datetime):
+        kind = str if default is each.empty else str | None
+    if default is not each.empty and NoneType in get_args(kind):
+        default = None
+    return each.replace(annotation=Annotated[kind, mark], default=default)
 
 
 def _view(views: Mapping[str, View], attribute: str, arguments: Mapping[str, Any]) -> View:
@@ -245,7 +268,8 @@ def _text(value: Any, most: int = LINE) -> Any:
         return ", ".join(value)
     if not isinstance(value, dict | list | tuple | msgspec.Struct):
         return value
-    return output.preview(msgspec.to_builtins(value, enc_hook=str), most) if value else ""
+    plain = msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))  # also of raw JSON
+    return output.preview(plain, most) if value else ""
 
 
 def _cell(name: str, row: Any) -> Any:
@@ -259,6 +283,19 @@ experiment = Commands()
 
 derive(experiment, Experiments, "stop", views={"stop": "experiment {name} is stopped"})
 
+
+async def _not_left(record: AsyncRecord, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Name the agents that had not left a run when it was ended."""
+    if "task" in arguments or not arguments["result"]:
+        return {}
+    life = await record.workspace.states.commits(RunStream(arguments["run"]))
+    agents = fold_life(life[:-1]).missing
+    if agents:
+        names = ", ".join(agents)
+        output.hint(f"not stopped: {names}; an agent at work continues, and its calls are recorded")
+    return {"at_work": agents}
+
+
 derive(
     run,
     RecordOperations,
@@ -269,4 +306,5 @@ derive(
         "finish failed": "run {run} is ended as failed",
         "cancel": "run {run} is cancelled",
     },
+    facts=_not_left,
 )

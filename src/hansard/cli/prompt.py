@@ -206,7 +206,7 @@ async def add(
 def _text(file: Path) -> str:
     """Read a prompt's text from a file, without a trailing line break. Raises BadValue."""
     path = Path("/dev/stdin") if str(file) == "-" else file
-    remedy = "give a text of UTF-8; what is long as a variable, or as several prompts"
+    remedy = "give UTF-8 text; pass long parts as variables, or split the prompt"
     text = read_text(path, prompts.TEXT_BYTES_MAX, remedy).removesuffix("\n")
     if not text.strip():
         raise BadValue(f"{file}", "it holds no text", "give the prompt's text")
@@ -256,7 +256,8 @@ async def _named(record: AsyncRecord, arguments: Mapping[str, Any]) -> dict[str,
         return {"prompt": name}
     which = arguments.get("alias", which)
     made = await record.prompts.get(f"{name}@{which}" if which else name)
-    return {"prompt": name, "version": made.version}
+    is_same = "alias" in arguments and arguments["result"] is None and not arguments.get("reason")
+    return {"prompt": name, "version": made.version, "unchanged": is_same}
 
 
 derive(

@@ -258,7 +258,8 @@ async def check_workspace(raw: RawWorkspace, tell: Tell | None = None) -> None:
     if raw.workspace not in names:
         await raw.refuse_loss()
         known = ", ".join(names) or "none yet"
-        raise NotFound(f"workspace {raw.workspace!r}", f"give --workspace; there are: {known}")
+        remedy = f"there are: {known}; 'hansard up -w NAME' creates one"
+        raise NotFound(f"workspace {raw.workspace!r}", remedy)
 
 
 @contextlib.asynccontextmanager

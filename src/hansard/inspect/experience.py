@@ -684,7 +684,5 @@ async def _first_request(workspace: Workspace, run: str, fetch: Payloads) -> str
             content = await fetch.value(message.content)
             if message.role == "user" and isinstance(content, str) and content.strip():
                 return content.strip()
-    remedy = (
-        "give its text: tasks={run: text}, or --task; or record it: session.message('user', ...)"
-    )
+    remedy = "state it: --task RUN=TEXT, or tasks= in Python; or record a user message in the run"
     raise BadValue(f"run {run}", "no user message states the task", remedy)

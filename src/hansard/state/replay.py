@@ -532,7 +532,7 @@ def _no_run(run: str) -> NotFound:
     remedy = (
         "see 'hansard runs'; at an early point it may not have begun; a granted run needs a pack"
     )
-    return NotFound(f"run {run}", remedy)
+    return NotFound(f"run {run!r}", remedy)
 
 
 def fold_agent(commits: Iterable[Stored], to: int | None = None) -> AgentState:

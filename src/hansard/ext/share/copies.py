@@ -125,7 +125,7 @@ async def rules_of(workspace: Workspace, role: str, up_to: UpTo = None) -> RoleD
     """Return a role's rules at a point. Raises BadValue if it has none."""
     rules, _ = await roles.rules_at(workspace.states, role, up_to)
     if rules is None:
-        raise BadValue("as", f"role {role!r:.80} has no rules", "hansard roles apply FILE")
+        raise BadValue("as", f"role {role!r:.80} has no rules", "see 'hansard roles apply'")
     return rules
 
 

@@ -85,8 +85,8 @@ file's protection is what prevents it.
 """
 
 _REFUSED = (
-    "the door takes one statement that reads (SELECT, WITH, FROM, VALUES, TABLE, DESCRIBE, "
-    "SUMMARIZE, SHOW, EXPLAIN), "
+    "give one statement that reads (SELECT, WITH, FROM, VALUES, TABLE, DESCRIBE, SUMMARIZE, "
+    "SHOW, EXPLAIN); "
 )
 
 
@@ -425,9 +425,9 @@ class _Engine:
         statements = con.extract_statements(query.sql)
         kinds = [statement.type.name for statement in statements]
         if len(kinds) != 1:
-            return AnswerHead(wrong="not allowed", text=f"{_REFUSED}this is {len(kinds)}"), b""
+            return AnswerHead(wrong="not allowed", text=f"{_REFUSED}these are {len(kinds)}"), b""
         if kinds[0] not in READING:
-            return AnswerHead(wrong="not allowed", text=f"{_REFUSED}and no {kinds[0]}"), b""
+            return AnswerHead(wrong="not allowed", text=f"{_REFUSED}{kinds[0]} is not allowed"), b""
         result = self._run(con, statements[0], query)
         if result is None:
             return AnswerHead(wrong="not allowed", text=f"{_REFUSED}this one has no rows"), b""
