@@ -158,7 +158,7 @@ async def diff(
 
 @memory.command()
 async def blame(space: Space, path: FilePath, at: Point = None) -> None:
-    """Show which change brought each line of a file, now or at any point."""
+    """Show which change brought each line, now or at any point."""
     async with reading() as workspace:
         blamed = await MemoryStore(workspace, space).blame(path, at)
     report = MemoryBlame(space=space, path=path, blamed=blamed)
