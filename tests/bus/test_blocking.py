@@ -249,7 +249,7 @@ def test_what_is_known_of_a_position_never_goes_back():
 
     def notes(first: int) -> None:
         for position in range(first, threads * rounds, threads):
-            known.note(position, "lab.x", 9)
+            known.reach(position, "lab.x", 9)
 
     try:
         working = [threading.Thread(target=notes, args=[number]) for number in range(threads)]

@@ -474,6 +474,9 @@ def test_who_is_believed():
     assert not is_authoritative(info("n1", 60, 1.2))  # n2 may lead, by the vote of n3
     assert is_authoritative(info("n1", 60, 1.2), since_s=1.3)
     assert not is_authoritative(info("n1", 60, 1.2), since_s=1.2)
+    sealed = info("n1", 60, 1.2)
+    sealed["config"]["sealed"] = True
+    assert is_authoritative(sealed)
     assert not is_authoritative(info("n1", 60, 4))
     assert not is_authoritative(info("n1", 0, 0))  # it has no news of the others yet
     assert not is_authoritative(info("", 0.5, 0.5))

@@ -490,7 +490,7 @@ class Appender:
                     if stored is not None:
                         sealed[entry.subject] = stored
                     else:
-                        await self._check_sealed(view, opened, entry)
+                        await self._check(entry, view, opened)
             except BrokerError as error:
                 if error.code != STREAM_NOT_FOUND:
                     raise
@@ -518,22 +518,6 @@ class Appender:
             prefix = subjects.prefix(self._workspace, append.stream)
             message = await newest_of(view.older, f"{prefix}.*")
         return self._decode(message) if message is not None else None
-
-    async def _check_sealed(self, view: View, opened: Open, entry: _Entry) -> None:
-        """Raise Conflict if a condition on what sealed generations hold is not met."""
-        expected = entry.append.expected
-        if isinstance(expected, VersionFree):
-            return
-        target = expected.position if isinstance(expected, StreamAt | LivesAt) else 0
-        if target >= opened.first:
-            return
-        newest = await newest_of(view.older, self._watched(expected))
-        if (newest.position if newest is not None else 0) != target:
-            raise Conflict(
-                entry.append.stream,
-                entry.append.commit.version,
-                self._decode(newest) if newest is not None else None,
-            )
 
     async def _moved(self, error: NoAnswer | Rejected, attempts: _Attempts) -> NoAnswer | Rejected:
         """Look for the next generation, and return the error to report if there is none in time. A
@@ -579,7 +563,7 @@ class Appender:
                 self._held = opened.stream
             host.check(opened.stream)
         last = entries[-1]
-        opened.known.note(first + len(entries) - 1, last.subject, len(last.body))
+        opened.known.reach(first + len(entries) - 1, last.subject, len(last.body))
         return [
             Stored(
                 position,
@@ -658,18 +642,25 @@ class Appender:
             case _:
                 assert_never(expected)
 
-    async def _check(self, entry: _Entry, error: _Refusal, opened: Open) -> None:
-        """Raise Conflict if an append's condition does not hold."""
+    async def _check(
+        self, entry: _Entry, view: View, opened: Open, error: _Refusal | None = None
+    ) -> None:
+        """Raise Conflict if an append's condition does not hold: in all generations after the
+        `error` of an attempt, else in the sealed ones.
+        """
         expected = entry.append.expected
         if isinstance(expected, VersionFree):
             return
         target = expected.position if isinstance(expected, StreamAt | LivesAt) else 0
-        pattern = self._watched(expected)
-        try:
-            newest = await self._points.last(opened.stream, pattern)
-        except NoResponders:
-            return  # it was archived meanwhile: the next attempt finds out
-        newest = newest or await newest_of(self._generations.view.older, pattern)
+        pattern, newest = self._watched(expected), None
+        if error is not None:
+            try:
+                newest = await self._points.last(opened.stream, pattern)
+            except NoResponders:
+                return  # it was archived meanwhile: the next attempt finds out
+        elif target >= opened.first:
+            return
+        newest = newest or await newest_of(view.older, pattern)
         if (newest.position if newest else 0) != target:
             winner = self._decode(newest) if newest else None
             raise _conflict(entry.append, winner) from error
@@ -722,7 +713,7 @@ class Appender:
             if entry.subject in stored:
                 raise _conflict(entry.append, stored[entry.subject]) from error
             if not _is_final(error):
-                await self._check(entry, error, opened)
+                await self._check(entry, self._generations.view, opened, error)
         if _is_final(error):
             raise _refused(entries[0], error) from error
         return None
@@ -804,7 +795,7 @@ class Appender:
                     raise _refused(entries[0], error) from error
                 try:
                     if error is not None and opened is not None:
-                        await self._check(entry, error, opened)
+                        await self._check(entry, self._generations.view, opened, error)
                 except Conflict as conflict:
                     return _before(missing, entry), conflict
                 missing.append(entry)

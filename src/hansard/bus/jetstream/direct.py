@@ -114,12 +114,10 @@ class Known(msgspec.Struct):
         """True if the number of replicas need not be requested again."""
         return self.alone or time.monotonic() - self.requested_s < REPLICAS_KNOWN_S
 
-    def note(self, position: int, subject: str, size: int) -> None:
-        """Note a message of so many bytes at a position."""
-        self.reach(position)
-        with self.lock:
-            if not self.marker or size < self.marker_bytes > MARKER_BYTES_MAX:
-                self.marker, self.marker_bytes = subject, size
+    def note(self, *messages: Message) -> None:
+        """Note messages that were read."""
+        for message in messages:
+            self.reach(message.position, message.subject, len(message.body))
 
     def claim(self, position: int) -> None:
         """Claim a position for the publish that it acknowledges, and note that the stream reached
@@ -134,12 +132,15 @@ class Known(msgspec.Struct):
             self.claimed.add(position)
             self.position = max(self.position, position)
 
-    def reach(self, position: int) -> None:
-        """Note that the stream reached a position. It never goes back, since a thread that sends
-        its own commits could otherwise undo a newer note of the loop.
+    def reach(self, position: int, subject: str = "", size: int = 0) -> None:
+        """Note that the stream reached a position, with a message of so many bytes. It never goes
+        back, since a thread that sends its own commits could otherwise undo a newer note of the
+        loop.
         """
         with self.lock:
             self.position = max(self.position, position)
+            if subject and (not self.marker or size < self.marker_bytes > MARKER_BYTES_MAX):
+                self.marker, self.marker_bytes = subject, size
 
     def learn(self, info: dict[str, Any]) -> None:
         """Take in an answer to STREAM.INFO: the number of replicas and the cluster."""
@@ -214,6 +215,8 @@ def is_authoritative(info: dict[str, Any], since_s: float = 0.0) -> bool:
         return True
     if not leader_of(info):
         return False
+    if info["config"].get("sealed"):
+        since_s = LEASE_S  # a successor has the same messages
     heard_s = [int(peer.get("active", 0)) / _NS for peer in _peers(info)]
     recent = sum(0 < each <= LEASE_S for each in heard_s)
     since = sum(0 < each < since_s for each in heard_s)
@@ -609,9 +612,7 @@ class Direct:
             if reached < target and not known.alone:
                 target = await self._required_after(stream, target, reached, began)
             if reached >= target or known.alone:
-                if messages:
-                    newest = messages[-1]
-                    known.note(newest.position, newest.subject, len(newest.body))
+                known.note(*messages[-1:])
                 return messages
 
     async def named(
@@ -640,9 +641,7 @@ class Direct:
             if not cut and reached < target and not known.alone:
                 target = await self._required_after(stream, target, reached, began)
             if cut or reached >= target or known.alone:
-                if messages:
-                    newest = messages[-1]
-                    known.note(newest.position, newest.subject, len(newest.body))
+                known.note(*messages[-1:])
                 return messages
 
     async def matching(
@@ -668,7 +667,7 @@ class Direct:
             await self.info(stream)
         message = await self._single(stream, f"$JS.API.DIRECT.GET.{stream}.{subject}", b"")
         if message is not None:
-            known.note(message.position, message.subject, len(message.body))
+            known.note(message)
         if known.replicas <= 1 or (message is not None and message.position >= target):
             return message
         if message is not None and subjects.is_name(subject):
@@ -696,7 +695,7 @@ class Direct:
                 return messages[0] if messages[0].position == position else None
             await self._pause(stream, position, 0, began, info)
         if message is not None:
-            known.note(position, message.subject, len(message.body))
+            known.note(message)
         return message
 
     async def since(self, stream: str, stamp: int, head: int) -> Message | None:

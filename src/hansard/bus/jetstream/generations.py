@@ -836,8 +836,7 @@ class Messages:
                     chunk = [each for each in pushed if end is None or each.position <= end]
                     if not chunk:
                         return
-                    newest = chunk[-1]  # later reads must not return an older state
-                    generation.known.note(newest.position, newest.subject, len(newest.body))
+                    generation.known.note(chunk[-1])  # later reads must not return an older state
                     yield chunk, max(push.position + push.pending, chunk[-1].position)
                     if until is not None and chunk[-1].position >= until:
                         return
