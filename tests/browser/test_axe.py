@@ -14,9 +14,8 @@ import hansard
 from tests.browser.shared_runs import small_team
 from tests.browser.support import Pages
 from tests.cli.support import Runs, team
-from tests.compare.conftest import trial
 from tests.conftest import THOROUGH
-from tests.real.support import WORKSPACE, opened, write
+from tests.real.support import WORKSPACE, opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -62,19 +61,15 @@ def shared(record: hansard.Record) -> str:
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return the pages of a comparison and of a decision."""
+def decision(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page of a decision."""
     folder = tmp_path_factory.mktemp("report")
-    write(folder / "runs.jsonl", [trial(a, t, 0) for a in ("steady", "bold") for t in range(24)])
     with opened(folder / "data") as place:
-        assert place.call("import", "chat-jsonl", str(folder / "runs.jsonl")).code == 0
-        made = place.call("compare", "greeting", "--format", "html", "-o", str(folder / "r.html"))
-        assert made.code == 0, made.err
         with hansard.connect(workspace=WORKSPACE, data_dir=folder / "data") as record:
             team(record)
         made = place.call("why", "last", "--html", str(folder / "why.html"))
         assert made.code == 0, made.err
-    return folder / "r.html", folder / "why.html"
+    return folder / "why.html"
 
 
 async def checked(page: Page, axe: str, within: str = "") -> list[Any]:
@@ -90,17 +85,17 @@ async def checked(page: Page, axe: str, within: str = "") -> list[Any]:
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("window", WINDOWS, ids=["desk", "phone"])
-async def test_a_page_and_a_report_break_no_rule(
+async def test_a_page_and_a_decision_break_no_rule(
     chromium: Browser,
     axe: str,
     pages: Pages,
     runs: Runs,
     shared: str,
-    reports: tuple[Path, Path],
+    decision: Path,
     dark: bool,
     window: tuple[int, int],
 ):
-    """Pages of completed, failed and doubtful runs, a team, a comparison and a decision pass."""
+    """Pages of completed, failed and doubtful runs, a team and a decision pass."""
     width, height = window
     context = await chromium.new_context(
         viewport={"width": width, "height": height},
@@ -118,10 +113,9 @@ async def test_a_page_and_a_report_break_no_rule(
                 await tab.click()
             within = "" if panel == PANELS[0] else f"#{panel}"
             assert await checked(page, axe, within) == [], (run, panel)
-    for path in reports:
-        await page.goto(path.as_uri())
-        assert await checked(page, axe) == [], path
-        if await page.locator("summary").count():
-            await page.locator("summary").first.click()
-            assert await checked(page, axe) == [], path
+    await page.goto(decision.as_uri())
+    assert await checked(page, axe) == []
+    if await page.locator("summary").count():
+        await page.locator("summary").first.click()
+        assert await checked(page, axe) == []
     await context.close()

@@ -2,11 +2,8 @@
 
 import functools
 import itertools
-import json
-import os
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
@@ -15,7 +12,6 @@ import hansard
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles as Tables
 from tests.compare.conftest import EVIL, TASKS, TRIALS
-from tests.faults._warm import run
 from tests.real.support import WORKSPACE, CommandOutput, Place
 
 pytestmark = pytest.mark.later
@@ -135,11 +131,9 @@ def test_the_same_log_and_question_give_the_same_bytes(place, tmp_path, forget_a
 
     def all_forms(name: str) -> list[bytes]:
         forms = [ask("--json").encode(), ask().encode()]
-        for form in ("markdown", "html"):
-            file = tmp_path / f"{name}.{form}"
-            ask("--format", form, "-o", str(file))
-            forms.append(file.read_bytes())
-        return forms
+        file = tmp_path / f"{name}.md"
+        ask("--format", "markdown", "-o", str(file))
+        return [*forms, file.read_bytes()]
 
     first = all_forms("first")
     assert place.call("rebuild").code == 0
@@ -329,71 +323,3 @@ def test_markdown_shows_names_as_they_are(place: Place):
     assert tables[0] == 2 + 3  # the head, the rule, an arm a row
     assert r"\<b\>\|$x\_1$" in text
     assert "**bold against steady: better, by Holm's p " in text
-
-
-class _Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-
-@pytest.mark.slow
-def test_the_page_asks_nobody_and_links_to_files_beside_it(place: Place):
-    """The page loads nothing, links to run pages, and shows hostile names as text."""
-    file = place.home / "report.html"
-    assert place.call("compare", "greeting", "--format", "html", "-o", str(file)).code == 0
-    parser = _Tags()
-    parser.feed(file.read_text())
-    names = {tag for tag, _ in parser.tags}
-    assert not names & {"link", "iframe", "b", "object"}
-    assert [attrs for tag, attrs in parser.tags if tag == "script"] == [{}]
-    links = {attrs["href"] or "" for tag, attrs in parser.tags if tag == "a"}
-    assert len(links) > TASKS
-    assert all(re.fullmatch(r"[0-9a-f-]{36}\.html", link) for link in links)
-    sources = [attrs["src"] or "" for tag, attrs in parser.tags if tag == "img"]
-    assert len(sources) == 4
-    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
-    assert "&lt;b&gt;|$x_1$ \\u202e" in file.read_text()
-
-
-WITHOUT = """
-import sys
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"matplotlib", "numpy"}:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Absent())
-from hansard.cli import main
-main()
-"""
-"""Program that runs the command line without matplotlib and its dependency numpy."""
-
-
-@pytest.mark.thorough(quick="test_the_page_asks_nobody_and_links_to_files_beside_it")
-@pytest.mark.parametrize(
-    "form",
-    [
-        *(pytest.param(["--format", n], marks=pytest.mark.thorough) for n in ("table", "markdown")),
-        pytest.param(["--json"], marks=pytest.mark.thorough),
-        ["--format", "html"],
-    ],
-)
-def test_without_matplotlib_only_the_pictures_are_missing(place, compared, form):
-    """The text is the same; after a page without pictures one line names the missing package."""
-    where = ["--data-dir", str(place.home), "--workspace", WORKSPACE]
-    command = ["-c", WITHOUT, *where, "compare", "greeting", *form]
-    done = run(command, cwd=place.home, env=os.environ, timeout=120)
-    assert done.returncode == 0, done.stderr
-    if form == ["--format", "html"]:
-        assert "<img" not in done.stdout
-        assert "<table>" in done.stdout
-        assert done.stderr.splitlines()[-1].endswith("pip install '.[plots]' in a clone of Hansard")
-    else:
-        assert "[plots]" not in done.stderr
-    if form == ["--json"]:
-        assert [json.loads(line) for line in done.stdout.splitlines()] == compared(*form).lines

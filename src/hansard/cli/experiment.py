@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import tomllib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,7 +20,7 @@ from hansard.cli.common import By, Commands, Reason, argument, flag, option
 from hansard.cli.opening import answering, beginning, reading
 from hansard.cli.output import Column, Hint, Lines, Part
 from hansard.domain.choices import counted, moment
-from hansard.domain.errors import BadValue, install
+from hansard.domain.errors import BadValue
 from hansard.domain.experiment import Better, ExperimentRegistered
 from hansard.inspect import comparison_parts as reads
 from hansard.inspect import experiments as price_reads
@@ -43,7 +43,7 @@ from hansard.inspect.experiments import (
 from hansard.inspect.experiments import (
     experiment as read_experiment,
 )
-from hansard.projections.report import Question, Report, task_labels
+from hansard.projections.report import Question, Report
 
 app = Commands()
 experiment = Commands()
@@ -264,10 +264,6 @@ async def list_prices(
     output.show(prices, [output.listing(PRICES, prices, nothing="no prices are stated")])
 
 
-NO_PICTURES = (
-    f"the page has no pictures: matplotlib, which draws them, is not installed: {install('plots')}"
-)
-
 VERDICT_STYLES = {"better": "bold green", "worse": "bold red", "": ""}
 """Colours of verdicts; any other verdict withholds a judgement, and is yellow."""
 
@@ -298,10 +294,6 @@ Show = Annotated[
 ]
 
 
-Labels = Sequence[dict[str, Any]]
-"""Labels by which the tasks of a page can be filtered, as `task_labels` returns them."""
-
-
 @app.command()
 async def compare(
     experiment: Annotated[str, typer.Argument(help="The experiment's name.")],
@@ -314,7 +306,7 @@ async def compare(
     missing: Missing = None,
     show: Show = None,
     form: Annotated[
-        Literal["table", "markdown", "html"], option("Output format.", None, "--format", "-f")
+        Literal["table", "markdown"], option("Output format.", None, "--format", "-f")
     ] = "table",
     output: Annotated[
         Path | None, option("The file to write [stdout].", None, "--output", "-o")
@@ -342,32 +334,20 @@ async def compare(
     )
     async with answering() as answers:
         comparison = await asyncio.to_thread(reads.compare, answers, question)
-        labels: Labels = ()
-        if form == "html":
-            labels = await asyncio.to_thread(task_labels, answers, experiment)
-    _show.show(comparison, _render_comparison(comparison.report, target, form, output, labels))
+    _show.show(comparison, _render_comparison(comparison.report, target, form, output))
 
 
 def _render_comparison(
-    made: Report, show: Collection[str], form: str, output: Path | None, labels: Labels
+    made: Report, show: Collection[str], form: str, output: Path | None
 ) -> Iterator[Part]:
     if form == "table" and output is None:
         yield from table(made, show)
         return
-    match form:
-        case "html":
-            data = page(made, show, labels)
-        case "markdown":
-            data = markdown(made, show)
-        case _:
-            data = _show.plain(table(made, show))
-    _show.deliver(data, output)
+    _show.deliver(
+        markdown(made, show) if form == "markdown" else _show.plain(table(made, show)), output
+    )
     if output not in (None, _show.STDOUT):
         yield Hint(f"wrote {output}")
-    if form == "html":
-        from hansard.web.pages import installed_draw
-
-        yield from [] if installed_draw() else [Hint(NO_PICTURES)]
 
 
 def table(made: Report, show: Collection[str] = SECTIONS) -> Iterator[Part]:
@@ -428,13 +408,3 @@ _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#~&"})
 def _marked(text: str) -> str:
     """Escape a text so that Markdown shows it literally."""
     return plain_text(text).translate(_MARKS)
-
-
-def page(made: Report, show: Collection[str], labels: Labels = ()) -> bytes:
-    """Render the comparison as one HTML file that makes no network requests.
-
-    Without matplotlib it has no pictures.
-    """
-    from hansard.web.pages import comparison_page, installed_draw
-
-    return comparison_page(made, installed_draw(), show, labels)

@@ -190,15 +190,6 @@ class ComparisonReport(Shown, Comparison, tag_field="kind", tag="comparison", kw
             raise CallerError(f"plot {kind!r} of metric {name!r} has nothing to draw: see df()")
         return figure
 
-    def to_html(self) -> str:
-        """Return the page of `hansard compare --format html`, without its filter by labels.
-
-        Without matplotlib it has no pictures.
-        """
-        from hansard.web.pages import comparison_page, installed_draw  # noqa: PLC0415 -- only for a page
-
-        return comparison_page(self.report, installed_draw()).decode()
-
     def _blocks(self) -> Iterator[Block]:
         return comparison_parts.blocks(self.report)
 

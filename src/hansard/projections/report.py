@@ -379,8 +379,3 @@ def _parts(
         )
         for name in dict.fromkeys(arm["metric"] for arm in arms)
     ]
-
-
-def task_labels(reader: Reader, experiment: str) -> list[dict[str, Any]]:
-    """Return each label and value of an experiment's runs, and the tasks of these runs."""
-    return _query(reader, "task_labels", experiment)

@@ -39,17 +39,6 @@ WHERE p.metric = ANY($2) AND p.slice = ''
     AND p.counting = p.missing AND p.difference IS NOT NULL
 ORDER BY p.metric, p.arm, p.task
 
--- name: task_labels
-SELECT l.label, label_of(l.labels, l.label) AS value,
-    list(DISTINCT l.task ORDER BY l.task) AS tasks
-FROM (
-    SELECT r.task, r.labels, unnest(json_keys(r.labels)) AS label
-    FROM assigned_runs AS r
-    WHERE r.experiment = $1
-) AS l
-WHERE label_of(l.labels, l.label) IS NOT NULL
-GROUP BY ALL ORDER BY 1, 2
-
 -- name: times
 SELECT kind AS odd, fact, run, address FROM odd_times_of($1, true) ORDER BY ALL
 

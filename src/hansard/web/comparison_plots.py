@@ -1,18 +1,13 @@
-"""Plots of a comparison, drawn by matplotlib as SVG. Equal parts give equal bytes."""
+"""Figures of a comparison, drawn by matplotlib."""
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from hansard.projections.report import Part
-
-mpl.rcParams["svg.hashsalt"] = "hansard"  # otherwise ids in the file are random
-mpl.rcParams["svg.fonttype"] = "none"
 
 WIDTH_IN = 7.0
 ROW_IN = 0.45
@@ -21,21 +16,9 @@ COLOUR, LIGHT, NEUTRAL = "#1f4e79", "#9dbcd8", "#666666"
 LINES = ("#1f4e79", "#b35900", "#2e7d32", "#7b1fa2", "#5d4037", "#00838f")
 
 
-def figure_of(kind: str, part: Part, beside: Part | None = None) -> Figure | None:
-    """Return a plot; None if there is nothing to draw. `cost` also needs the part of the costs."""
-    if kind == "cost":
-        return _cost(part, beside) if beside is not None else None
+def figure_of(kind: str, part: Part) -> Figure | None:
+    """Return a plot; None if there is nothing to draw."""
     return {"intervals": _intervals, "pairs": _pairs, "curves": _curves}[kind](part)
-
-
-def draw(kind: str, part: Part, beside: Part | None = None) -> bytes | None:
-    """Return a plot as SVG; None if there is nothing to draw."""
-    figure = figure_of(kind, part, beside)
-    if figure is None:
-        return None
-    file = io.BytesIO()
-    figure.savefig(file, format="svg", metadata={"Date": None}, bbox_inches="tight")
-    return file.getvalue()
 
 
 def _intervals(part: Part) -> Figure | None:
@@ -106,40 +89,6 @@ def _pairs(part: Part) -> Figure | None:
     axes.set_ylabel(f"{_plain(part.metric)} of a task, arm")
     axes.legend(loc="best", markerscale=0.5)
     return figure
-
-
-def _cost(part: Part, cost: Part) -> Figure | None:
-    """Plot the cost of each arm against its quality, both with their intervals."""
-    good = {arm["arm"]: arm for arm in part.arms if not arm["slice"] and arm["mean"] is not None}
-    dear = {arm["arm"]: arm for arm in cost.arms if not arm["slice"] and arm["mean"] is not None}
-    both = [name for name in good if name in dear]
-    if not both:
-        return None
-    figure = Figure(figsize=(WIDTH_IN, SQUARE_IN))
-    axes = figure.subplots()
-    for name, colour in zip(both, LINES * (len(both) // len(LINES) + 1), strict=False):
-        x, y = dear[name], good[name]
-        axes.errorbar(
-            [x["mean"]],
-            [y["mean"]],
-            xerr=_reach(x),
-            yerr=_reach(y),
-            fmt="o",
-            color=colour,
-            capsize=3,
-            label=_plain(name),
-        )
-    axes.set_xlabel(f"{_plain(cost.metric)}, mean over tasks")
-    axes.set_ylabel(f"{_plain(part.metric)}, mean over tasks")
-    axes.legend(loc="best")
-    return figure
-
-
-def _reach(arm: dict[str, Any]) -> list[list[float]] | None:
-    """Return the distances from a mean to the ends of its interval, as an error bar needs them."""
-    if arm["low"] is None or arm["high"] is None:
-        return None
-    return [[arm["mean"] - arm["low"]], [arm["high"] - arm["mean"]]]
 
 
 def _curves(part: Part) -> Figure | None:
