@@ -5,15 +5,20 @@ streams of the run from `hansard up --http`, then 50 subscriptions of as many na
 what the log republishes. Each event's time is that of the log, until it was read from the socket.
 Every stream gets every event, once; bare subscribers lose what they are too slow for. Goal: p99
 below 250 ms on two idle cores, writers and readers included.
+
+`python -m benchmarks.bench_live silent`: the memory of the service while a run is written of which
+200 clients have asked for the live stream and read nothing, beside that without them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -22,7 +27,7 @@ from nats.aio.msg import Msg
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, sized, summary
+from benchmarks._report import Findings, quick, sized, summary
 from benchmarks.bench_http import TOKEN, WORKSPACE, served
 from hansard.broker.lease import peek
 from hansard.bus import subjects
@@ -33,7 +38,7 @@ from hansard.domain.board import ValuePut
 from hansard.domain.ids import KeyStream
 from hansard.domain.values import dump
 
-STREAMS, WRITERS = 50, 40
+STREAMS, WRITERS, SILENT = 50, 40, 200
 P99_MS_MAX = 250.0
 _END_S = 120.0
 
@@ -158,6 +163,58 @@ async def measured(events: int, rate: float) -> dict[str, list[float]]:
     return took
 
 
+def memory_mb() -> float:
+    """Return the resident memory of the service, in MB."""
+    for process in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
+        if "benchmarks.bench_http" in Path(f"/proc/{process}/cmdline").read_text():
+            return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * 4_096 / 1e6
+    raise AssertionError("the service has ended")
+
+
+async def silent(clients: int, events: int, rate: float) -> dict[str, float]:
+    """Return the service's memory before and at most while a run is written."""
+    async with (
+        _world.world("relaxed") as place,
+        hansard.connect_async(WORKSPACE, data_dir=place.folder) as record,
+        record.run("w", agent="a", role="r") as session,
+        served(Path(place.folder), "service", session.run) as http,
+    ):
+        path = f"/api/v1/{WORKSPACE}/runs/{session.run}/live"
+        head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        seen = [memory_mb()]
+        with ExitStack() as stack:
+            for _ in range(clients):
+                client = stack.enter_context(socket.socket())
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+                await asyncio.to_thread(client.connect, (http.base_url.host, http.base_url.port))
+                client.sendall(head.encode())
+                first = await asyncio.to_thread(client.recv, 12, socket.MSG_PEEK)
+                assert first == b"HTTP/1.1 200", first
+            async with _stream(str(http.base_url), session.run, events, []) as all_of_them:
+                writer = asyncio.create_task(
+                    write(record, session.run, session.engine.ledger.state.epoch, events, rate)
+                )
+                while not (writer.done() and all_of_them.done()):
+                    await asyncio.sleep(0.2)
+                    seen.append(memory_mb())
+                await asyncio.gather(writer, all_of_them)
+        return {"before, MB": seen[0], "most, MB": max(seen)}
+
+
+def measure_silent() -> int:
+    """Measure the memory with and without clients that read nothing, and report."""
+    report = Findings()
+    most = {}
+    for clients in (0, SILENT if not quick() else 20):
+        figures = asyncio.run(silent(clients, sized(40_000, 400), 1_000.0))
+        report.results[f"{clients} clients that read nothing"] = figures
+        most[clients] = figures["most, MB"] - figures["before, MB"]
+    (clients, more), base = most.popitem(), most.popitem()[1]
+    report.results["kB a client"] = (more - base) * 1_000 / clients
+    report.emit(__doc__)
+    return 0
+
+
 def main() -> int:
     """Measure and report."""
     report = Findings()
@@ -176,6 +233,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["silent"]:
+        sys.exit(measure_silent())
     if sys.argv[1:2] == ["read"]:
         address, place, which, *numbers = sys.argv[2:]
         asyncio.run(read("" if address == "-" else address, place, which, *map(int, numbers)))

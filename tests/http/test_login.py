@@ -255,7 +255,7 @@ async def test_every_answer_has_the_policy(lab: Lab, browser: Browser):
         ("/static/../../service/http/app.py", 404),
         ("/static/none.js", 404),
         ("/login", 200),
-        ("/login.css", 200),
+        ("/static/login.css", 200),
         ("/api/v1/me", 200),
         (lab.at("/me"), 200),
         ("/api/v1/none/me", 404),

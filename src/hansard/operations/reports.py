@@ -183,9 +183,9 @@ class ComparisonReport(Shown, Comparison, tag_field="kind", tag="comparison", kw
         if name not in parts:
             raise CallerError(f"the report has no metric {name!r}: it has {', '.join(parts)}")
         package("matplotlib", "plot()", "take the dicts of report.judged")
-        from hansard.web.comparison_plots import figure_of  # noqa: PLC0415 -- loads matplotlib
+        from hansard.web.comparison_plots import FIGURES  # noqa: PLC0415 -- loads matplotlib
 
-        figure = figure_of(kind, parts[name])
+        figure = FIGURES[kind](parts[name])
         if figure is None:
             raise CallerError(f"plot {kind!r} of metric {name!r} has nothing to draw: see df()")
         return figure

@@ -16,11 +16,6 @@ COLOUR, LIGHT, NEUTRAL = "#1f4e79", "#9dbcd8", "#666666"
 LINES = ("#1f4e79", "#b35900", "#2e7d32", "#7b1fa2", "#5d4037", "#00838f")
 
 
-def figure_of(kind: str, part: Part) -> Figure | None:
-    """Return a plot; None if there is nothing to draw."""
-    return {"intervals": _intervals, "pairs": _pairs, "curves": _curves}[kind](part)
-
-
 def _intervals(part: Part) -> Figure | None:
     """Plot each difference with its interval for a single look, and the wider one valid at any
     look.
@@ -113,3 +108,7 @@ def _curves(part: Part) -> Figure | None:
     axes.set_ylabel("pass^k")
     axes.legend(loc="best")
     return figure
+
+
+FIGURES = {"intervals": _intervals, "pairs": _pairs, "curves": _curves}
+"""Functions that draw a part, by kind of plot; None if there is nothing to draw."""

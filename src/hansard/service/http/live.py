@@ -33,7 +33,7 @@ from hansard.domain.roles.model import KIND as ROLE_KIND
 from hansard.inspect.answer import find_run
 from hansard.inspect.outline import Rows, RowsBuilder, outline, shown_outline
 from hansard.operations.protocol.faults import ServiceBusy
-from hansard.service.http.reads import record_view, role_context, view_of
+from hansard.service.http.reads import record_view, view_of
 from hansard.service.http.records import OpenWorkspace
 from hansard.service.http.routes import Caller, Context, read
 from hansard.service.workspace_requests import RoleContext
@@ -490,7 +490,7 @@ async def live(context: Context, *, after: str | None = None) -> EventStream:
     Args:
         after: Begin after this position; now by default. `Last-Event-ID` takes its place.
     """
-    hub, role = hub_of(context.workspace), role_context(context)
+    hub, role = hub_of(context.workspace), context.role
     if role is not None:
         return EventStream(shown_changes(hub, role), context.caller)
     workspace = context.trusted().workspace
@@ -507,7 +507,7 @@ async def run_live(context: Context, run: str, *, after: str | None = None) -> E
         run: The run's id, a unique prefix, or `last`.
         after: Begin after this position; now by default. `Last-Event-ID` takes its place.
     """
-    hub, role = hub_of(context.workspace), role_context(context)
+    hub, role = hub_of(context.workspace), context.role
     after = _after(context, after)
     if role is not None:
         await view_of(role, run)  # of a run that it does not see the answer is 404

@@ -85,11 +85,6 @@ KNOWN_RUNS_MAX = 10_000
 _known: WeakKeyDictionary[OpenWorkspace, LRUCache[str, Run]] = WeakKeyDictionary()
 
 
-def role_context(context: Context) -> RoleContext | None:
-    """Return the context of a caller in a role; None for the operator."""
-    return context.role
-
-
 def document(answer: Answer) -> Any:
     """Return an answer as one JSON value: the lines that programs get, by their field's name."""
     names = type(answer)._lines  # noqa: SLF001 -- the names of the lines are the document's
@@ -234,7 +229,7 @@ async def runs(  # noqa: PLR0913 -- each filter is independent
         "until": until,
     }
     filters = RunFilter.of(named, "{}")
-    restricted = role_context(context)
+    restricted = context.role
     if restricted is not None:
         if sort is not None:
             raise BadValue("sort", f"{sort!r}", "leave it out: a role's runs are the newest first")
@@ -375,7 +370,7 @@ async def run(
         agent: Only this agent.
         agents: Without agents if false: a large run is then read faster.
     """
-    role = role_context(context)
+    role = context.role
     if role is not None:
         made = await view_of(role, run, at)
         context.position = made.view.events[-1][0]
@@ -408,7 +403,7 @@ async def state(
         agent: Only this agent.
         steps: With every step of the agents; else with their number.
     """
-    role = role_context(context)
+    role = context.role
     if role is not None:
         return _shown_data(await view_of(role, run, at))
     workspace, name = await _found(context, "state", run)
@@ -441,7 +436,7 @@ async def changes(
         to: The second point, which may be earlier; now by default.
         agent: Only this agent.
     """
-    role = role_context(context)
+    role = context.role
     if role is None:
         workspace, name = await _found(context, "changes", run)
         return await states.difference(workspace, name, (since, to), agent)
@@ -475,7 +470,7 @@ async def context_windows(
         at: The point; now by default.
         agent: Only this agent.
     """
-    role = role_context(context)
+    role = context.role
     if role is not None:
         view = (await view_of(role, run, at)).view
         messages: dict[str, list[Any]] = dict(view.state.context)
@@ -509,7 +504,7 @@ async def board(
         at: The point; now by default.
         key: The key.
     """
-    role = role_context(context)
+    role = context.role
     if role is not None:
         view = (await view_of(role, run, at)).view
         shown = [
@@ -559,7 +554,7 @@ async def outline(
         at: Only the commits at these positions, with commas, at most 200.
         words: Without first words of events if false: a large run is then read faster.
     """
-    role = role_context(context)
+    role = context.role
     try:
         positions = [int(each) for each in at.split(",") if each]
     except ValueError:
@@ -587,7 +582,7 @@ async def event(context: Context, run: str, id: str) -> Any:  # noqa: A002 -- th
         run: The run's id, a unique prefix, or `last`.
         id: The event's address (`position.index`) or id; for a role also its number.
     """
-    role = role_context(context)
+    role = context.role
     if role is None:
         workspace, name = await _found(context, "event", run)
         return await event_in_full(workspace, name, id)
@@ -743,7 +738,7 @@ async def inbox(context: Context, *, every: bool = False) -> Inbox:
     Args:
         every: Also approvals that were answered.
     """
-    role = role_context(context)
+    role = context.role
     if role is None:
         workspace = context.trusted().workspace
         made = await access.list_approvals(workspace, every=every)
@@ -792,17 +787,6 @@ async def experiment(context: Context, name: str) -> Any:
 async def prompts(context: Context) -> Any:
     """List all prompts with their aliases, as `hansard prompt list --json`."""
     return await _list(context, "prompts", experiment_reads.list_prompts)
-
-
-@read("/prompts/{name}")
-async def prompt(context: Context, name: str) -> Any:
-    """Return a prompt's versions with the means of their runs, and its aliases' history.
-
-    Args:
-        name: The prompt.
-    """
-    reads = partial(experiment_reads.log, name=name)
-    return document(await _from_tables(context, reads, "prompt", name))
 
 
 @read("/memory")

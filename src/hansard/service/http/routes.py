@@ -27,7 +27,6 @@ from hansard.service.workspace_requests import RoleContext
 
 MODULES: tuple[str, ...] = (
     "hansard.service.http.server",
-    "hansard.service.http.metrics",
     "hansard.service.http.openapi",
     "hansard.service.http.data",
     "hansard.service.http.site",

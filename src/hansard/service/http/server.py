@@ -1,15 +1,50 @@
-"""Reads about the server and its workspaces."""
+"""The server and its workspaces: health, readiness, and figures for Prometheus.
+
+Figures of workspaces are read for each scrape: from the streams, and from the newest published
+tables, which are not brought up to date for it. No label is an id; a workspace is one of its names.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from starlette.responses import Response
 
+from hansard.bus import archive, subjects
+from hansard.bus.errors import Unreachable
+from hansard.bus.jetstream import APPEND_TIMES
+from hansard.bus.jetstream.log import RawWorkspace
+from hansard.client.opening import data_dir_of
+from hansard.domain.errors import HansardError, import_extra
+from hansard.inspect.status import status_of
+from hansard.projections import snapshots as generations
+from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles
+from hansard.service.http.problems import RETRY, problem
 from hansard.service.http.routes import Context, at_server, read
 
 if TYPE_CHECKING:
     from hansard.service.http.app import App
+
+READY_S, SCRAPE_S = 5.0, 20.0
+"""Longest time to find the broker ready, and to read the figures, in seconds."""
+
+WORKSPACES_MAX = 200
+"""Most workspaces with figures of their own; `hansard_workspaces` counts all."""
+
+_COUNTS = """
+    SELECT
+        (SELECT count(*) FROM orphan_intents WHERE kind <> 'waiting'),
+        (SELECT count(*) FROM policies),
+        (SELECT count(*) FROM approvals WHERE standing = 'pending'),
+        (SELECT count(*) FROM problems)
+"""
 
 
 class WorkspaceHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,3 +83,201 @@ async def healthz(app: App) -> Health:
     """Return "ok" while the process answers."""
     del app
     return Health()
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """The service is ready; `workspaces` counts those that it serves."""
+
+    status: str
+    workspaces: int
+
+
+@at_server("GET", "/readyz", result=Ready, stream="")
+async def readyz(app: App) -> Ready | Response:
+    """Return "ready" if the broker answers; else a problem with the status 503."""
+    try:
+        async with asyncio.timeout(READY_S):
+            return Ready("ready", len(await app.records.names()))
+    except (HansardError, TimeoutError) as error:
+        fact = str(error) or f"the broker did not answer in {READY_S:g} s"
+        remedy = "see 'hansard status' for the broker"
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, fact, RETRY, remedy=remedy)
+
+
+class WorkspaceFigures(msgspec.Struct):
+    """The figures of a workspace; None if they are unknown."""
+
+    name: str
+    commits: int | None = None
+    size: int | None = None
+    behind: int | None = None
+    published_behind: int | None = None
+    in_doubt: int | None = None
+    blocked: int | None = None
+    waiting: int | None = None
+    quarantined: int | None = None
+
+
+@at_server("GET", "/metrics", trusted=True, stream="text/plain")
+async def metrics(app: App) -> Response:
+    """Return the figures of this service and its workspaces, in the format of Prometheus."""
+    client = import_extra("prometheus_client", "'/metrics'", "prometheus-client", "http")
+    figures: list[WorkspaceFigures] = []
+    names: list[str] = []
+    is_up = True
+    try:
+        async with asyncio.timeout(SCRAPE_S):
+            names = await app.records.names()
+            for name in names[:WORKSPACES_MAX]:
+                figures.append(await _figures(app, name))  # noqa: PERF401 -- those read before a timeout are shown
+    except (Unreachable, TimeoutError):
+        is_up = False
+    registry = client.CollectorRegistry()
+    registry.register(_Collector(lambda: _families(app, figures, len(names), is_up=is_up)))
+    text: bytes = client.generate_latest(registry)
+    return Response(text, media_type=client.CONTENT_TYPE_LATEST)
+
+
+async def _figures(app: App, name: str) -> WorkspaceFigures:
+    """Return the figures of a workspace; those that cannot be read are unknown."""
+    figures = WorkspaceFigures(name)
+    place = TableFiles.of(data_dir_of(app.records.settings), name)
+    with contextlib.suppress(HansardError):
+        raw = await RawWorkspace.open(app.records.broker.runtime, name, damaged=True)
+        try:
+            streams = await raw.figures()
+        finally:
+            await raw.close()
+        log = next(each for each in streams if each.name == subjects.log_stream(name))
+        figures.commits = log.messages
+        figures.size = sum(each.bytes for each in streams)
+        projector, current = place.status(), generations.newest(place)
+        figures.behind = log.last - (projector.position if projector is not None else 0)
+        figures.published_behind = log.last - (current.position if current is not None else 0)
+    with contextlib.suppress(HansardError):
+        counts = await asyncio.to_thread(_counts, place)
+        if counts is not None:
+            figures.in_doubt, figures.blocked, figures.waiting, figures.quarantined = counts
+    return figures
+
+
+def _counts(place: TableFiles) -> tuple[int, int, int, int] | None:
+    """Return the counts of the newest published tables; None if there are none."""
+    with generations.holding(place) as current:
+        if current is None:
+            return None
+        store = Store(current.path, read_only=True)
+        try:
+            [(in_doubt, blocked, waiting, quarantined)] = store.all(_COUNTS)
+        finally:
+            store.close()
+    return in_doubt, blocked, waiting, quarantined
+
+
+class _Collector:
+    """Gives families to a registry of prometheus-client."""
+
+    def __init__(self, families: Callable[[], Iterable[Any]]) -> None:
+        self.collect = families
+
+
+_GAUGES = (
+    ("commits", "commits", "Commits of the log"),
+    ("size", "bytes", "Bytes of the streams on the broker's disk"),
+    ("behind", "projection_lag_commits", "Commits that the tables lack"),
+    ("published_behind", "published_lag_commits", "Commits that the published tables lack"),
+    ("in_doubt", "in_doubt_calls", "Calls without a known outcome that nobody works on"),
+    ("blocked", "blocked_calls", "Calls that the gate blocked, ever"),
+    ("waiting", "open_approvals", "Requests for approval without an answer"),
+    ("quarantined", "quarantined_commits", "Messages of the log that Hansard did not write"),
+)
+"""Field, name and description of each gauge of a workspace."""
+
+
+def _families(
+    app: App, figures: list[WorkspaceFigures], workspaces: int, *, is_up: bool
+) -> Iterator[Any]:
+    from prometheus_client import metrics_core as core  # noqa: PLC0415 -- of an extra
+
+    broker, settings = app.records.broker, app.records.settings
+    gauge = core.GaugeMetricFamily
+    yield gauge("hansard_broker_up", "1 if the broker answers", value=int(is_up))
+    yield gauge("hansard_workspaces", "Workspaces that are served", value=workspaces)
+    yield gauge("hansard_open_workspaces", "Workspaces open now", value=len(app.records.opened))
+    folder = None if settings.nats_url else data_dir_of(settings)
+    status = status_of(broker.runtime.urls, broker.durability, folder)
+    memory = _memory_of(status.pid)
+    if memory is not None:
+        about = "Resident memory of the embedded broker"
+        yield gauge("hansard_broker_memory_bytes", about, value=memory)
+    for field, name, about in _GAUGES:
+        family = gauge(f"hansard_{name}", about, labels=["workspace"])
+        for each in figures:
+            value = getattr(each, field)
+            if value is not None:
+                family.add_metric([each.name], value)
+        yield family
+    yield from _tiers(core)
+    yield _append_times(core)
+    about = "Answered requests, and the seconds until their answers began"
+    labels = ["route", "method", "status"]
+    requests = core.SummaryMetricFamily("hansard_http_request_seconds", about, labels=labels)
+    for of, (count, sum_s) in app.requests.counts.items():
+        requests.add_metric([*of], count, sum_s)
+    yield requests
+
+
+_TIERS = (
+    ("bytes", "Bytes that a tier of the archive holds; of L3, that were fetched", "Gauge"),
+    ("bytes_max", "Most bytes of a tier; 0: no bound", "Gauge"),
+    ("oldest_s", "Seconds since the oldest content of a tier was used or read", "Gauge"),
+    ("hits", "Reads that a tier answered; of L3, requests", "Counter"),
+    ("misses", "Reads that a tier did not answer", "Counter"),
+    ("evictions", "Parts, or segments of L2, that a tier dropped", "Counter"),
+)
+"""Field, description and kind of each figure of a tier."""
+
+
+def _tiers(core: Any) -> Iterator[Any]:
+    """Yield the figures of the archives that this process has opened."""
+    tiers = [
+        (place, tier, figures)
+        for place, each in archive.opened().items()
+        for tier, figures in each.figures().items()
+    ]
+    for field, about, kind in _TIERS if tiers else ():
+        family = getattr(core, f"{kind}MetricFamily")
+        metric = family(f"hansard_archive_{field}", about, labels=["archive", "tier"])
+        for place, tier, figures in tiers:
+            metric.add_metric([place, tier], getattr(figures, field))
+        yield metric
+
+
+def _append_times(core: Any) -> Any:
+    about = "Appends of this process, until the broker acknowledged them"
+    family = core.HistogramMetricFamily("hansard_append_seconds", about)
+    family.add_metric([], _buckets(APPEND_TIMES.BOUNDS_S, APPEND_TIMES.counts), APPEND_TIMES.sum_s)
+    return family
+
+
+def _buckets(bounds: Iterable[float], counts: Iterable[int]) -> list[tuple[str, int]]:
+    """Return cumulated counts by upper bound."""
+    total, buckets = 0, []
+    for bound, count in zip([*map(str, bounds), "+Inf"], counts, strict=True):
+        total += count
+        buckets.append((bound, total))
+    return buckets
+
+
+def _memory_of(pid: int | None) -> int | None:
+    """Return a process's resident memory in bytes; None if it is unknown."""
+    if pid is None:
+        return None
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return None

@@ -47,12 +47,6 @@ CONTENT_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
-    ".json": "application/json",
-    ".map": "application/json",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain; charset=utf-8",
-    ".webmanifest": "application/manifest+json",
-    ".woff2": "font/woff2",
 }
 
 PRIVATE = "no-store"
@@ -137,8 +131,6 @@ class Site:
                 own = await workspaces() if caller.is_operator else []
                 body = msgspec.json.encode(me(caller, own))
                 return Response(body, 200, {"Cache-Control": PRIVATE}, "application/json")
-            case "GET" | "HEAD", "/login.css":
-                return Response(STYLE, 200, {"Cache-Control": "no-cache"}, CONTENT_TYPES[".css"])
             case _:
                 pass
         if method not in {"GET", "HEAD"}:
@@ -169,21 +161,13 @@ class Site:
 
 # ------------------------------------------------------------ login
 
-STYLE = (
-    ":root{color-scheme:light dark}"
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:15vh auto 0;padding:0 1rem}"
-    "h1{font-size:1.25rem}code{font-size:.95em}"
-    "button{font:inherit;padding:.5rem 1rem;border:1px solid;border-radius:.375rem;cursor:pointer}"
-)
-STYLE_PATH = "/login.css"
-
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>{title} - Hansard</title>
 <link rel="icon" href="data:,">
-<link rel="stylesheet" href="/login.css">
+<link rel="stylesheet" href="/static/login.css">
 <main>
 <h1>{title}</h1>
 {body}
