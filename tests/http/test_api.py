@@ -17,7 +17,7 @@ from pyarrow import ipc
 from hansard.bus.archive import archive_at
 from hansard.client import opening
 from hansard.client.listening import Address
-from hansard.service.http import app, metrics, records
+from hansard.service.http import app, records, server
 from hansard.service.http.app import listening
 from tests.http.conftest import OPERATOR, TOKEN, Lab
 
@@ -27,17 +27,17 @@ async def test_a_read_answers_with_the_position_of_the_log(lab: Lab):
     async with lab.record.run("work", agent="a", role="worker"):
         pass
     head = await lab.record.workspace.log.head()
-    answer = await lab.http.get(lab.at(""))
-    assert answer.json() == {"workspace": lab.name, "role": None, "position": head}
+    answer = await lab.http.get(lab.at("/me"))
+    assert answer.json()["workspaces"] == [lab.name]
     assert answer.headers["hansard-position"] == f"{head}"
 
 
 async def test_an_unknown_parameter_and_workspace_are_problems(lab: Lab):
     """Each problem has its fact, value and remedy."""
     cases: list[tuple[str, int, dict[str, Any]]] = [
-        (lab.at("?a=1"), 400, {"value": "a", "title": "Bad option"}),
-        ("/api/v1/other", 404, {"value": "workspace 'other'", "title": "Not found"}),
-        ("/api/v1/UPPER", 400, {"value": "UPPER", "title": "Bad name"}),
+        (lab.at("/me?a=1"), 400, {"value": "a", "title": "Bad option"}),
+        ("/api/v1/other/me", 404, {"value": "workspace 'other'", "title": "Not found"}),
+        ("/api/v1/UPPER/me", 400, {"value": "UPPER", "title": "Bad name"}),
     ]
     for path, status, fields in cases:
         answer = await lab.http.get(path)
@@ -99,14 +99,14 @@ async def test_a_write_that_a_kill_interrupted_is_in_doubt(lab: Lab):
 
 async def test_wait_for_waits_for_a_position(lab: Lab, monkeypatch: pytest.MonkeyPatch):
     """The answer holds as of that position; one that is not reached is a problem."""
-    waiting = asyncio.create_task(lab.http.get(lab.at("?wait_for=2")))
+    waiting = asyncio.create_task(lab.http.get(lab.at("/me?wait_for=2")))
     await asyncio.sleep(0.1)
     assert not waiting.done()
     async with lab.record.run("work", agent="a", role="worker"):
         pass
     assert int((await waiting).headers["hansard-position"]) >= 2
     monkeypatch.setattr(app, "WAIT_FOR_S", 0.1)
-    late = await lab.http.get(lab.at("?wait_for=1000000"))
+    late = await lab.http.get(lab.at("/me?wait_for=1000000"))
     assert (late.status_code, late.json()["value"]) == (503, "1000000")
 
 
@@ -124,15 +124,15 @@ async def test_an_idle_workspace_is_closed_and_opened_again(
 
     monkeypatch.setattr(records, "open_with_tables", counting)
     async with lab.listening() as http:
-        assert (await http.get(lab.at(""))).status_code == 200
-        waiting = asyncio.create_task(http.get(lab.at("?wait_for=1")))
+        assert (await http.get(lab.at("/me"))).status_code == 200
+        waiting = asyncio.create_task(http.get(lab.at("/me?wait_for=1")))
         await asyncio.sleep(0.05)
         monkeypatch.setattr(records, "IDLE_S", 0.0)
         await asyncio.sleep(0.1)
         await lab.record.prompts.add("tone", "Be brief.")
         assert (await waiting).status_code == 200
         await asyncio.sleep(0.2)
-        assert (await http.get(lab.at(""))).status_code == 200
+        assert (await http.get(lab.at("/me"))).status_code == 200
     assert opened == [lab.name] * 2
 
 
@@ -252,7 +252,7 @@ async def test_readiness_and_figures(lab: Lab, tmp_path: Path):
 
 async def test_a_service_without_its_broker_is_not_ready(lab: Lab, monkeypatch: pytest.MonkeyPatch):
     """It still answers, with the reason."""
-    monkeypatch.setattr(metrics, "READY_S", 0.2)
+    monkeypatch.setattr(server, "READY_S", 0.2)
     gone = msgspec.structs.replace(lab.broker.runtime, urls=("nats://127.0.0.1:1",), host=None)
     broker = msgspec.structs.replace(lab.broker, runtime=gone)
     async with (

@@ -227,7 +227,7 @@ def test_up_serves_several_workspaces_and_a_broken_one_stops_none(tmp_path: Path
         headers = {"authorization": f"Bearer {token.read_text().strip()}"}
         with httpx2.Client(base_url=begun["http"], headers=headers, timeout=30) as http:
             answers = {
-                name: http.get(f"/api/v1/{name}").status_code
+                name: http.get(f"/api/v1/{name}/me").status_code
                 for name in ("broken", "new", "other", "sound")
             }
             assert answers == {"broken": 503, "new": 200, "other": 404, "sound": 200}

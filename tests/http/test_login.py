@@ -299,7 +299,7 @@ async def test_a_principal_sees_its_own_workspace_only(lab: Lab, browser: Browse
     me = await browser.me()
     assert (me["operator"], me["principal"], me["role"]) == (False, "ada", "reader")
     assert me["workspaces"] == [lab.name]
-    assert (await browser.http.get(lab.at(""))).json()["role"] == "reader"
+    assert (await browser.http.get(lab.at("/me"))).json()["role"] == "reader"
     name = f"other-{uuid4().hex[:12]}"
     async with hansard.connect_async(name, data_dir=lab.folder):
         pass

@@ -365,6 +365,7 @@ async def test_approvals_and_doubts_are_answered_on_record(
     }
     cards = tab.page.locator("section:has(#approvals) .card")
     assert await cards.count() == len(waiting) == 3
+    assert await cards.locator("header .chip").all_inner_texts() == ["untrusted"] * 3
     for button, reason in (("Grant", "read it"), ("Deny", "too early")):
         number = await cards.count()
         await cards.first.get_by_label("Reason").fill(reason)

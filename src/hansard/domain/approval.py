@@ -186,7 +186,8 @@ class ApprovalStatus(StrEnum):
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
     """A request as folded so far. `requested_at`, `answered_at` and `expires` are log times in ns;
-    `by` answered it, `because` is the reason, `label` the label of the answer.
+    `by` answered it, `because` is the reason, `label` the label of the answer, `requester` that of
+    what the agent had been shown when it requested it.
 
     Attributes:
         request: The request.
@@ -200,6 +201,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
     because: str = ""
     label: Label | None = None
+    requester: Label | None = None
 
     @property
     def id(self) -> str:
@@ -229,7 +231,9 @@ class ApprovalsState(State, kw_only=True):
         """Apply one event, stored at log time `by.stamp`, in place."""
         match event:
             case ApprovalRequested():
-                self.requests[event.approval] = Approval(request=event, requested_at=by.stamp)
+                self.requests[event.approval] = Approval(
+                    request=event, requested_at=by.stamp, requester=by.label
+                )
             case ApprovalGranted():
                 self._answered(event, ApprovalStatus.GRANTED, by)
             case ApprovalDenied():

@@ -93,7 +93,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Question(msgspec.Struct, kw_only=True):
     """Approval that an agent requested.
 
-    `until` is the time from which no answer counts; `by` is the author of the answer.
+    `until` is the time from which no answer counts; `by` is the author of the answer. `label` is
+    that of all that the agent had been shown; empty for public and trusted.
     """
 
     approval: str
@@ -111,6 +112,7 @@ class Question(msgspec.Struct, kw_only=True):
     answered_at: str | None
     by: str | None
     because: str | None
+    label: str = ""
 
 
 class Approvals(Answer):
@@ -142,6 +144,7 @@ def question(each: ListedApproval) -> Question:
         answered_at=None if it.answered_at is None else _time(it.answered_at),
         by=it.by or None,
         because=it.because or None,
+        label="" if it.requester is None else str(it.requester),
     )
 
 

@@ -695,11 +695,12 @@ def _apart(begin: float, end: float, spans: Iterable[tuple[float, float]]) -> fl
 
 
 class Doubt(OpenStep, kw_only=True):
-    """Step in doubt or without an outcome, and its run."""
+    """Step in doubt or without an outcome, its run, and the label of its agent."""
 
     run: str
     workflow: str
     agent: str
+    label: str
 
 
 DOUBTFUL_RUNS_MAX = 200
@@ -721,8 +722,9 @@ async def doubtful_steps(workspace: Workspace) -> list[Doubt]:
         some = lives[start : start + AT_ONCE_MAX]
         for view in await asyncio.gather(*(workspace.states.run(life.run) for life in some)):
             for name, agent in view.agents.items():
+                of = {"run": view.run, "workflow": view.life.workflow, "agent": name}
                 doubts += [
-                    by_name(Doubt, each, run=view.run, workflow=view.life.workflow, agent=name)
+                    by_name(Doubt, each, **of, label=agent.label)
                     for each in _agent(view.run, name, agent).open_steps
                 ]
     return doubts

@@ -62,7 +62,7 @@ class HttpRequests:
             timeout=httpx2.Timeout(SLACK_S, connect=CONNECT_S, pool=None),
         )
         try:
-            answer = await client.get("")
+            answer = await client.get("/me")
             if answer.status_code != HTTPStatus.OK:
                 _refuse(answer, credentials.url)
         except BaseException as error:

@@ -745,7 +745,7 @@ async def inbox(context: Context, *, every: bool = False) -> Inbox:
         return Inbox(approvals=made.questions, doubts=await doubtful_steps(workspace))
     made = await access.list_approvals(role.workspace, every=every)
     shown = [
-        each
+        msgspec.structs.replace(each, label="")  # it follows from what the role may not see
         for each in made.questions
         if await role.sees(each.run, "approval.requested", {"approval": each.approval})
     ]

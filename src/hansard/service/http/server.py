@@ -27,7 +27,7 @@ from hansard.projections import snapshots as generations
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles
 from hansard.service.http.problems import RETRY, problem
-from hansard.service.http.routes import Context, at_server, read
+from hansard.service.http.routes import at_server
 
 if TYPE_CHECKING:
     from hansard.service.http.app import App
@@ -47,35 +47,10 @@ _COUNTS = """
 """
 
 
-class WorkspaceHead(msgspec.Struct, frozen=True, kw_only=True):
-    """A workspace, and the role of the caller in it.
-
-    Attributes:
-        workspace: The name.
-        role: The caller's role; null for the operator.
-        position: The position of the newest commit; null for a role.
-    """
-
-    workspace: str
-    role: str | None
-    position: int | None
-
-
 class Health(msgspec.Struct, frozen=True):
     """The state of the process."""
 
     status: str = "ok"
-
-
-@read("")
-async def workspace(context: Context) -> WorkspaceHead:
-    """Return the workspace's name, and the caller's role."""
-    who = context.caller.principal
-    return WorkspaceHead(
-        workspace=context.workspace.name,
-        role=None if who is None else who.role,
-        position=context.position,
-    )
 
 
 @at_server("GET", "/healthz")

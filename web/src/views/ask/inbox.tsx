@@ -3,16 +3,16 @@
 import { useState } from "preact/hooks";
 import { query, setQuery } from "../../app/place";
 import { useRead, useReload, useStream, useWrite } from "../../app/reads";
-import { Empty, Failed, Pill, Rec, Shown, Time } from "../../ui/pieces";
+import { Chip, Empty, Failed, Pill, Rec, Shown, Time } from "../../ui/pieces";
 import { parsed, plural } from "../../ui/text";
 import { AsOf, Page, RunLink, Unified, Value } from "./parts";
 
 interface Approval {
   approval: string; standing: string; run: string; agent: string; role: string; step: number; tool: string; arguments: any;
-  rule: string; asked_at: string; until: string; answered_at: string | null; by: string | null; because: string | null;
+  rule: string; label: string; asked_at: string; until: string; answered_at: string | null; by: string | null; because: string | null;
 }
 interface Doubt {
-  run: string; workflow: string; agent: string; step: string; tool: string; effects: string; status: string; arguments: any; error: { type?: string; message?: string } | null;
+  run: string; workflow: string; agent: string; step: string; tool: string; effects: string; status: string; label: string; arguments: any; error: { type?: string; message?: string } | null;
 }
 const RELOAD_MS = 300; // after a change of a run: further ones are gathered
 
@@ -52,7 +52,7 @@ function ApprovalCard({ it, done }: { it: Approval; done: () => void }) {
   return (
     <article class="card" aria-label={`${it.tool} of ${it.agent}`}>
       <header>
-        <strong class="mono"><Rec text={it.tool} /></strong> <Pill status={it.standing} />
+        <strong class="mono"><Rec text={it.tool} /></strong> <Pill status={it.standing} />{it.label && <Chip>{it.label}</Chip>}
         <span class="dim">of <Rec text={it.agent} /> (<Rec text={it.role} />) in run <RunLink run={it.run} /></span>
       </header>
       <Value value={it.arguments} open={!diff} label="arguments" />
@@ -86,7 +86,7 @@ function DoubtCard({ it, done }: { it: Doubt; done: () => void }) {
   return (
     <article class="card" aria-label={`${it.tool} of ${it.agent}`}>
       <header>
-        <strong class="mono"><Rec text={it.tool} /></strong> <Pill status="in_doubt" label="in doubt" />
+        <strong class="mono"><Rec text={it.tool} /></strong> <Pill status="in_doubt" label="in doubt" />{it.label && <Chip>{it.label}</Chip>}
         <span class="dim"><Rec text={it.step} />, <Rec text={it.effects} />, in run <RunLink run={it.run} /> of <Rec text={it.workflow} /></span>
       </header>
       <p>{it.error ? <>It ended without stating whether it happened: <Rec text={`${it.error.type ?? ""}: ${it.error.message ?? ""}`} /></> : "It was requested, and no outcome is on record."}</p>
