@@ -238,6 +238,22 @@ async def test_two_runs_part_where_the_command_states_it(tab: Tab, fork: str):
     await tab.until("document.querySelectorAll('.pair-row')[0].ariaCurrent === 'true'")
 
 
+async def test_a_run_that_goes_on_is_followed_beside_the_other(tab: Tab, runs: Runs, home: Path):
+    """Each new move of the second run appears beside the first, without a reload of the page."""
+    del runs
+    async with (
+        hansard.connect_async(WORKSPACE, data_dir=home) as record,
+        record.run("refunds", run="beside", agent="clerk", role="support") as session,
+    ):
+        for number in range(3):
+            await session.message("user", f"message {number}")
+            if not number:
+                await tab.open("/runs/order-17/diff/beside")
+            await tab.until(
+                f"document.querySelector('.aligned').innerText.includes('message {number}')"
+            )
+
+
 async def test_a_decision_is_shown_as_graph_and_as_tree(tab: Tab, examples: Examples):
     """Both have the inputs of `hansard why`; the graph begins with 50 nodes, and shows more."""
     facts = [line for line in tab.site.lines("why", examples.advice) if line["kind"] == "fact"]

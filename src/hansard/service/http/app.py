@@ -367,12 +367,14 @@ class App:
         if not (target.isascii() and target.isdigit()):
             raise BadValue("wait_for", f"{target!r:.40}", "give a position, a number")
         position = int(target)
+        head = await log.head()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_FOR_S):
-                while (head := await log.head()) < position:  # noqa: ASYNC110 -- of another process
+                while head < position:
                     await asyncio.sleep(POLL_S)
-                return
-        raise NotReached(position, head)
+                    head = await log.head()
+        if head < position:
+            raise NotReached(position, head)
 
 
 class NotReached(HansardError):

@@ -3,7 +3,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { address, go, query, setQuery } from "../../app/place";
 import { useCommands } from "../../app/keys";
-import { useRead } from "../../app/reads";
+import { useRead, useReload, useStream } from "../../app/reads";
 import { Empty, Facts, Pill, Rec, Shown } from "../../ui/pieces";
 import { VirtualList, type Place } from "../../ui/list";
 import { count, duration, plural, preview } from "../../ui/text";
@@ -23,6 +23,7 @@ const WHAT: Record<string, string> = {
   same: "same", result: "another result", arguments: "other arguments", text: "another text", moved: "at another place", only_a: "only in a", only_b: "only in b",
 };
 const SIGN: Record<string, string> = { same: "=", result: "≠", arguments: "≠", text: "≠", moved: "↕", only_a: "−", only_b: "+" };
+const RELOAD_MS = 1_000; // after an event of the second run: further ones are gathered
 const ROW = 46;
 
 // Choose two runs.
@@ -62,6 +63,8 @@ function Forks({ runs }: { runs: any[] }) {
 export default function DiffView({ params }: ViewProps) {
   const { run, other } = params;
   const read = useRead<Lines>(`${runPath(run)}/diff/${encodeURIComponent(other)}`);
+  const reload = useReload(read, RELOAD_MS);
+  useStream(`${runPath(other)}/live`, {}, { event: (name) => name !== "open" && reload(), state: () => undefined }); // a fork that a worker runs
   return (
     <Page title={`${short(run)} and ${short(other)}`} wide heading="Two runs aligned" note={<>a: <RunLink run={run} /> · b: <RunLink run={other} /> · <a href={address(`${runPath(other)}/diff/${encodeURIComponent(run)}`)}>exchange</a></>}>
       <Shown read={read}>{(data) => <Aligned lines={data.lines} />}</Shown>
