@@ -177,11 +177,12 @@ async def sql(
 async def clean(
     yes: Annotated[bool, flag("--yes", "Delete them.")] = False,
 ) -> None:
-    """List segments that no manifest names, and blobs that no commit names; delete them with --yes.
+    """List segments and blobs that nothing names; delete them with --yes.
 
-    Processes that were killed left them. Segments of a generation that is not archived yet are
-    kept: a roll may be storing it. Blobs are deleted from an embedded broker alone, once all other
-    programs that use the data directory have ended: one of them may be about to name a blob.
+    Killed processes left them: segments without a manifest, and blobs that no commit names.
+    Segments of a generation that is not archived yet are kept: a roll may be storing it. Blobs are
+    deleted from an embedded broker alone, once all other programs that use the data directory have
+    ended: one of them may be about to name a blob.
     """
     config = settings()
     if yes:
