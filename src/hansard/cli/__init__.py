@@ -273,9 +273,9 @@ class LazyGroup(Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
-        """Read the group's commands from the source of its modules."""
+        """Read the group's commands from the source of its modules, once per process."""
         group = self.name or ""
-        self.commands = {
+        self.commands = self.commands or {
             name: LazyCommand(name, module, help_, group)
             for name, (module, help_) in declared(self._modules, group).items()
         }
