@@ -28,7 +28,7 @@ def test_the_canonical_form_is_that_of_rfc_8785(value):
     assert canonical(value) == rfc8785.dumps(value)
 
 
-@given(st.dictionaries(st.text(st.characters(codec="utf-8")), st.integers(0, 9)))
+@given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 9)))
 def test_keys_are_sorted_by_utf_16(value):
     """Key order is that of UTF-16 code units, which differs from code points beyond U+FFFF."""
     assert canonical(value) == rfc8785.dumps(value)

@@ -22,6 +22,7 @@ from tests.archive.stores import S3, s3_server
 from tests.bus.brokers import Nats, append, running, until
 from tests.bus.test_generations import rolled as roll_once
 from tests.evidence import Evidence
+from tests.faults._warm import python
 
 PROGRAM = Path(__file__).parent / "programs/roller.py"
 WRITER = Path(__file__).parent / "programs/roll_writer.py"
@@ -115,7 +116,7 @@ class Ledger:
 
 
 class Suspended:
-    """A writer in a process of its own that is suspended again and again, over two rolls each."""
+    """A writer in a process of its own, not a fork, that is suspended again and again, over two rolls each."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -175,7 +176,7 @@ async def rolled(nats: Nats, place: Path | str, at: int | str = 0, server: Serve
     if server is not None and server.process is not None:
         arguments += [str(server.process.pid), "broker" if server is nats else "store"]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(PROGRAM), *arguments),
+        *(python(), str(PROGRAM), *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

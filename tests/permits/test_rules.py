@@ -106,9 +106,7 @@ def test_trust_is_granted_one_by_one(trust):
     assert [each for each in Trust if authorize.may_be_trusted(rules, each).allowed] == [trust]
 
 
-keys = st.text(
-    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1
-)
+keys = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1)
 
 
 @given(keys)
