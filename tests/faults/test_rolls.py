@@ -116,7 +116,7 @@ class Ledger:
 
 
 class Suspended:
-    """A writer in a process of its own, not a fork, that is suspended again and again, over two rolls each."""
+    """A writer in a process of its own, no fork, suspended again and again, over two rolls each."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process

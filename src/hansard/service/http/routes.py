@@ -338,8 +338,7 @@ def at_server(method: str, path: str, **options: Any) -> Callable[[F], F]:
 
 def _declare(**fields: Any) -> Callable[[F], F]:
     def declare(function: F) -> F:
-        known: list[dict[str, Any]] = vars(function).setdefault("routes", [])
-        known.append(fields)
+        vars(function).setdefault("routes", []).append(fields)
         return function
 
     return declare
@@ -372,8 +371,7 @@ class RouteTable:
             if inspect.isfunction(function) and function.__module__ == module.__name__
             for fields in vars(function).get("routes", ())
         ]
-        derived = [each for module in loaded for each in getattr(module, "derived", list)()]
-        return cls([*declared, *derived])
+        return cls(declared + [each for m in loaded for each in getattr(m, "derived", list)()])
 
     def at(self, path: str) -> dict[str, tuple[Route, dict[str, str]]]:
         """Return the routes of a path by method, each with the parameters in the path.
