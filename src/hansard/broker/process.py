@@ -61,26 +61,8 @@ start faster.
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 
-_CONFIG = """\
-# Written by hansard at each start of the server; changes are lost.
-server_name: {name}
-host: {host}
-port: {port}
-max_payload: 1MB
-jetstream {{
-  store_dir: {store}
-  sync_interval: {sync_interval}
-  max_file: 1PB  # the disk is the limit; the default is three quarters of what is free at the start
-}}
-system_account: SYS
-accounts {{
-  SYS {{ users: [ {{ user: {system.user}, password: {system.password} }} ] }}
-  HANSARD {{
-    jetstream: enabled
-    include "access.conf"
-  }}
-}}
-"""
+_CONFIG = Path(__file__).with_name("server.conf").read_text("utf-8")
+"""The configuration of the server, with the places of its settings."""
 
 
 def config(

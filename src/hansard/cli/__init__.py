@@ -15,6 +15,7 @@ import importlib
 import io
 import os
 import sys
+import tomllib
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -55,69 +56,9 @@ VALUED = {"--workspace", "-w", "--data-dir", "--nats", "--durability", "--replic
 FLAGS = {"--debug"}
 """Global options with and without a value; `hoist_global_options` moves them to the front."""
 
-SECTIONS = {
-    "Run": {
-        "up": ("up", "Run the broker, fill the tables and serve restricted agents."),
-        "demo": ("up", "Watch three agents work, be killed, and resume."),
-        "quickstart": ("quickstart", "Kill an agent of a framework, with and without Hansard."),
-        "worker": ("worker", "Run a workflow's program in each fork that is requested."),
-        "record": ("record", "Record the model calls of a program in any language."),
-        "replay": ("record", "Run a program against its recorded model calls."),
-        "calibrate": ("record", "Propose which fields of a program's requests are volatile."),
-        "run": ("run runs derived", "Show, replay, resume, fork, settle or end one run."),
-        "agent": ("mcp", "Run agents defined by folders, with every action recorded."),
-        "demonstrate": ("actions", "Record what you do in a browser window as a new run."),
-        "mcp": ("mcp", "Record MCP clients and servers; serve the record over MCP."),
-        "approvals": ("roles", "List calls that wait for approval; grant or deny them."),
-        "savings": ("actions", "Show what resumes and forks answered from the record."),
-    },
-    "Inspect": {
-        "runs": ("runs", "List runs, the most recently recorded first."),
-        "trail": ("audit", "List a run's main events, one line each, in words."),
-        "board": ("team", "Show the state that a run's agents share."),
-        "team": ("team", "Show a run's agents and tasks."),
-        "conversation": ("run", "Show conversations that continue over several runs."),
-        "memory": ("memory", "Read, change and restore files that outlive runs."),
-        "predict": ("run", "Predict what a kill of a run's agents now would cost."),
-        "knew": ("roles", "Show what an agent knew when it decided."),
-    },
-    "Ask": {
-        "why": ("audit", "Show why a decision was made."),
-        "search": ("sql", "Search the text of events, best match first."),
-        "sql": ("sql", "Query the record in SQL, read-only."),
-        "audit": ("audit", "Find anomalies in the record."),
-        "bisect": ("bisect", "Find the first step of a run after which a check fails."),
-    },
-    "Compare": {
-        "experiment": ("experiment derived", "Register experiments and show their state."),
-        "compare": ("experiment", "Compare the arms of an experiment."),
-        "probe": ("probe", "Test whether another input value changes runs' decisions."),
-        "prompt": ("prompt", "Manage versions of prompts, and compare their results."),
-        "price": ("experiment", "State prices of models from a date on."),
-    },
-    "Share": {
-        "export": ("exchange", "Export runs as JSON lines with their exact stored bytes."),
-        "import": ("exchange", "Import recorded runs."),
-        "schema": ("exchange", "Print a JSON Schema of snapshots, events or exports."),
-        "actions": ("actions", "Replay a run's actions without a model."),
-        "experience": ("actions", "Learn plans from runs, and replay them under checks."),
-        "reuse": ("actions", "List answers reused across runs, and invalidate them."),
-    },
-    "Administer": {
-        "status": ("status", "Show the broker and what the workspace holds."),
-        "health": ("status", "Show whether 'hansard up' is watching, and what it found."),
-        "check": ("status", "Verify a whole workspace."),
-        "repair": ("status", "Restore lost metadata of a workspace's streams."),
-        "tiers": ("tiers", "Move older commits of a log to the archive."),
-        "region": ("region", "Keep copies of a log in other regions; promote one of them."),
-        "rebuild": ("status", "Rebuild the workspace's tables from its log."),
-        "roles": ("roles", "Set, show and explain what each role may see and do."),
-        "principals": ("roles", "List principals and their tokens; revoke access."),
-        "credentials": ("roles", "Create a login that reaches the service in one role."),
-        "login": ("login", "Print a link that logs a browser in to 'hansard up --http'."),
-        "logout": ("login", "End all browser sessions of this record's services."),
-    },
-}
+SECTIONS: dict[str, dict[str, list[str]]] = tomllib.loads(
+    Path(__file__).with_name("sections.toml").read_text("utf-8")
+)
 """Sections of `hansard --help`: each command and group with its modules and the first sentence of
 its help, so that this help imports no command. The commands of a group are read from the source of
 its modules (`declared`), since importing them takes 0.5 s.

@@ -233,16 +233,7 @@ SNIPPET_WORDS = 24
 ALL = -1
 """Limit for all hits."""
 
-_SCHEMA = """
-CREATE TABLE progress (position INTEGER NOT NULL, digest TEXT NOT NULL);
-INSERT INTO progress VALUES (0, '');
-CREATE VIRTUAL TABLE events USING fts5 (
-    text, id UNINDEXED, type UNINDEXED, run UNINDEXED, agent UNINDEXED, role UNINDEXED,
-    tokenize = "unicode61 remove_diacritics 2"
-);
-CREATE TABLE told (run TEXT NOT NULL, version INTEGER NOT NULL, tag TEXT NOT NULL, data TEXT);
-CREATE INDEX told_of ON told (run);
-"""
+_SCHEMA = Path(__file__).with_suffix(".sql").read_text("utf-8")
 _INSERT = (
     "INSERT INTO events (rowid, text, id, type, run, agent, role) VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
