@@ -22,7 +22,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.file_lock import read_text
 from hansard.cli import output
 from hansard.cli.common import By, Commands, Reason, argument, option
-from hansard.cli.derived import derive
+from hansard.cli.derived import derive, recording
 from hansard.cli.experiment import table
 from hansard.cli.opening import answering, beginning, named, reading, settings
 from hansard.cli.output import Column, Hint, Part
@@ -230,13 +230,9 @@ async def evolve(
     by: By = OS_USER,
 ) -> None:
     """Add a version that answers feedback, by rules on its text."""
-    value = evolving.feedback_list(feedback_)
-    async with reading() as workspace:
-        before = after = await store.get(workspace, reference)
-        for each in value:
-            evolving.rule_of(each, None)
-            after = evolving.with_text(after, evolving.RULES[each](after, each))
-        made = await evolving.add_evolved(workspace, before, after, value, reason=reason, by=by)
+    async with recording(begins=False) as record:
+        before = await record.prompts.get(reference)
+        made = await record.prompts.evolve(reference, feedback_, reason=reason, by=by)
     is_new = made.version != before.version
     words = made.reference if is_new else f"{made.reference} is unchanged"
     added = ArtifactChange(kind=prompts.KIND, name=made.name, version=made.version, is_new=is_new)
