@@ -116,7 +116,10 @@ async def page(view: Any, address: str) -> dict[str, Any]:
     from playwright.async_api import Error  # noqa: PLC0415 -- only where a browser is
 
     begun_s, before_s = time.monotonic(), processor_s()
-    await view.goto(address, wait_until="commit")
+    try:
+        await view.goto(address, wait_until="commit", timeout=SHOWN_S_MAX * 1_000)
+    except Error:
+        return {"shown_ms": None, "rows": 0}
     rows = 0
     while rows < ROWS and time.monotonic() < begun_s + SHOWN_S_MAX:
         await asyncio.sleep(0.02)
