@@ -73,7 +73,6 @@ LONG = (
     "tests/service/mcp/test_serve.py",
     "tests/service/mcp/test_updates.py",
     "tests/notebooks/test_notebooks.py",
-    "tests/browser/test_report.py",
     "tests/examples/test_fairness.py",
     "tests/examples/test_use_cases.py",
     "tests/examples/test_usage.py",

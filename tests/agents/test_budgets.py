@@ -30,7 +30,7 @@ class Counting:
         return commits
 
 
-@pytest.mark.thorough(quick="test_what_another_process_gave_back_is_there_at_once")
+@pytest.mark.thorough(quick="service/test_budgets.py::test_what_another_gave_back_is_there_at_once")
 async def test_a_budget_costs_the_same_at_the_last_call_as_at_the_first(lab: Lab):
     """A lone session reads nothing again; one beside others reads only their new writes."""
     rule = Budget(name="b", limit=10_000, unit="cost", reserve=5)
