@@ -312,6 +312,13 @@ def test_a_workspace_that_is_not_there_is_not_made(call: Call, runs: Runs):
     assert call("runs", "-w", "La B").code == 2
 
 
+def test_an_argument_that_is_not_utf8_is_an_error(call: Call, runs: Runs):
+    """Where a command cannot use it, the error names it."""
+    result = call("conversation", "show", "\udcff")
+    assert result.code == 2
+    assert result.err == "error: argument '\\udcff' is not UTF-8: give UTF-8 text\n"
+
+
 def test_a_data_directory_that_is_not_there_is_not_made(call: Call, tmp_path):
     """Reading starts no broker where there was none."""
     result = call("runs", "--data-dir", str(tmp_path / "no"))

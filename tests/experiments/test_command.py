@@ -59,6 +59,8 @@ def test_register_stop_and_assign(call, file, record):
     [stopped] = call("experiment", "stop", "greeting", "--json").lines
     assert (stopped["name"], stopped["result"]) == ("greeting", False)
     assert "is stopped" in call("experiment", "assign", "greeting", "t-0").err
+    for unit in ("", "\udcff"):
+        assert "unit name" in call("experiment", "assign", "greeting", unit).err
     for arguments in (["assign", "nope", "u"], ["show", "nope"], ["stop", "nope"]):
         refused = call("experiment", *arguments)
         assert (refused.code, refused.out) == (2, "")

@@ -366,6 +366,11 @@ def run_line() -> None:
         sys.stderr.write(f"error: {limit}\n")
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else 0 if left.code is None else ERROR
+    except UnicodeEncodeError as error:
+        argument = next((each for each in sys.argv[1:] if error.object[error.start] in each), None)
+        if argument is None:
+            raise
+        sys.stderr.write(f"error: argument {argument!a} is not UTF-8: give UTF-8 text\n")
     except OSError as error:
         code = _failed_by(error)
     try:

@@ -136,7 +136,8 @@ def _function(
         arguments = {name: value for name, value in options.items() if value is not None}
         for name, value in arguments.items():
             if isinstance(value, str) and kinds[name] in (None, datetime):
-                arguments[name] = _decoded(name, value, kinds[name])
+                where = spelled[name.rstrip("_")]
+                arguments[name] = _decoded(where, value, kinds[name])
         view = _view(views, operation.attribute, arguments)
         async with recording(begins=begins) as record:
             if not of_slice and isinstance(which := arguments.get("run"), str) and which:
@@ -222,13 +223,15 @@ def _plain(hint: Any) -> Any:
     return hint if parts <= {*PLAIN, type(None)} else None
 
 
-def _decoded(name: str, text: str, kind: Any) -> Any:
+def _decoded(where: str, text: str, kind: Any) -> Any:
     if kind is datetime:
-        return moment(f"--{name}", text)
+        return moment(where, text)
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise BadValue(name, f"{text!r:.80} is not JSON: {error}", "give one JSON value") from error
+        raise BadValue(
+            where, f"{text!r:.80} is not JSON: {error}", "give one JSON value"
+        ) from error
 
 
 def _shown(answer: Any) -> Iterable[Part]:

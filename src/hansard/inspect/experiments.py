@@ -16,6 +16,7 @@ from hansard.agents.artifacts.prompts import Prompt
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.domain import experiment as rules
+from hansard.domain import ids
 from hansard.domain import prompt as prompts
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.prompt import PromptState
@@ -507,7 +508,7 @@ async def assigned(workspace: Workspace, name: str, unit: str) -> tuple[Assignme
     """
     current = await experiments.state(workspace, name)
     plan: Any = current.plan
-    arm = rules.arm_of(name, plan, unit)
+    arm = rules.arm_of(name, plan, ids.name("unit", unit))
     report = Assignment(experiment=name, unit=unit, unit_is=plan.unit, arm=arm.name)
     return report, current.stopped is not None
 

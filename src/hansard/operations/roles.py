@@ -199,7 +199,7 @@ class Approvals(Noun[C_co], noun="approvals"):
             approval: The request's id, or a unique prefix of it: `hansard approvals` shows it.
             by: The approver on record: not the requesting agent, nor a principal that acts for it.
             reason: The reason on record.
-            role: The role that `by` acts in; it must have `approve`.
+            role: The approver's role; it must have `approve`.
 
         Raises:
             Refused: The request is answered or expired, or `by` may not answer it.
@@ -218,7 +218,7 @@ class Approvals(Noun[C_co], noun="approvals"):
             approval: The request's id, or a unique prefix of it: `hansard approvals` shows it.
             by: The approver on record: not the requesting agent, nor a principal that acts for it.
             reason: The reason on record.
-            role: The role that `by` acts in; it must have `approve`.
+            role: The approver's role; it must have `approve`.
 
         Raises:
             Refused: The request is answered or expired, or `by` may not answer it.
