@@ -13,7 +13,7 @@ from typing import Self
 
 import pytest
 
-from hansard.bus.errors import ArchiveUnavailable, BusError, Conflict
+from hansard.bus.errors import AppendUnknown, ArchiveUnavailable, BusError, Conflict
 from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.jetstream.wire import NoAnswer
 from hansard.bus.log import Stored, StreamAt
@@ -65,13 +65,14 @@ class Ledger:
         client, which must see each commit that was acknowledged.
 
         After a roll, the first append to a stream reads where that ends in the archive: it is
-        refused, and repeated, while the store is away.
+        refused, and repeated, while the store is away; or its outcome is unknown, if the broker was
+        killed before.
         """
         chance = random.Random(name)
         while not self.over.is_set():
             try:
                 await self._round(log, reader, KeyStream("own", name), chance)
-            except ArchiveUnavailable:
+            except (ArchiveUnavailable, AppendUnknown):
                 self.refused += 1
                 await asyncio.sleep(0.1)
 
