@@ -789,6 +789,17 @@ async def prompts(context: Context) -> Any:
     return await _list(context, "prompts", experiment_reads.list_prompts)
 
 
+@read("/prompts/{name}")
+async def prompt(context: Context, name: str) -> Any:
+    """Return a prompt's versions with the means of their runs, and its aliases' history.
+
+    Args:
+        name: The prompt.
+    """
+    reads = partial(experiment_reads.log, name=name)
+    return document(await _from_tables(context, reads, "prompt", name))
+
+
 @read("/memory")
 async def memory(context: Context, *, space: str | None = None, at: str | None = None) -> Any:
     """List the files of memory spaces at a point, as `hansard memory ls --json`.

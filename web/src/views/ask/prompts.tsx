@@ -28,10 +28,13 @@ export default function PromptsView() {
 
 export function PromptView({ params }: ViewProps) {
   const { name } = params;
-  const read = useRead<{ versions: any[]; moves: any[] }>("/record/prompts/log", { name });
+  const read = useRead<any>(path(name));
   return (
     <Page title={`Prompt ${name}`} heading={<>Prompt <Rec text={name} /></>} note={<a href={address("/prompts")}>All prompts</a>}>
-      <Shown read={read}>{({ versions, moves }) => <Versions name={name} versions={versions} moves={moves} position={read.position} />}</Shown>
+      <Shown read={read}>{(data) => {
+        const lines: any[] = data.lines ?? [...data.versions, ...data.moves];
+        return <Versions name={name} versions={lines.filter((each) => "parents" in each)} moves={lines.filter((each) => "alias" in each && !("parents" in each))} position={read.position} />;
+      }}</Shown>
     </Page>
   );
 }
