@@ -254,14 +254,7 @@ def test_a_restricted_agent_reads_if_its_role_may(tmp_path):
                 )
                 assert made.returncode == 0, made.stderr
                 own = variables | {"HANSARD_CREDENTIALS": login}
-                done = subprocess.run(
-                    [sys.executable, "-c", READ, grant, run],
-                    env=own,
-                    capture_output=True,
-                    text=True,
-                    timeout=170,
-                    check=False,
-                )
+                done = python_run(["-c", READ, grant, run], cwd=tmp_path, env=own, timeout=170)
                 said[role] = done.stdout + done.stderr
         finally:
             service.terminate()
