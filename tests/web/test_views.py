@@ -252,6 +252,7 @@ async def test_a_run_that_goes_on_is_followed_beside_the_other(tab: Tab, runs: R
             await tab.until(
                 f"document.querySelector('.aligned').innerText.includes('message {number}')"
             )
+    assert "message 0" in await tab.text(".aligned")
 
 
 async def test_a_decision_is_shown_as_graph_and_as_tree(tab: Tab, examples: Examples):
