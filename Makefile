@@ -192,7 +192,7 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --allow-un
 	--strip-extras --constraint requirements/constraints.txt --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 # All but those of frameworks, which are larger than Hansard: tests take them from dev.in.
-EXTRAS := a2a archive arrow browser experience http inspect mcp memory otel plots semantic
+EXTRAS := a2a archive arrow browser http inspect mcp memory otel plots semantic share
 
 lock: ## Pin every dependency again (LOCK_ARGS=--upgrade for newer versions)
 	@test -x $(BIN)/pip-compile || { echo "make lock needs $(BIN)/pip-compile: run 'make .venv' first" >&2; exit 1; }

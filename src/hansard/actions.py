@@ -1,8 +1,5 @@
 """Browser actions and experience: caches, recorded actions, check functions, teaching."""
 
-from hansard.agents.artifacts.experiences import InstalledBundle as InstalledBundle
-from hansard.agents.artifacts.experiences import PublishedBundle as PublishedBundle
-from hansard.agents.artifacts.experiences import VerifiedBundle as VerifiedBundle
 from hansard.domain.actions import ActionCache as ActionCache
 from hansard.domain.actions import ActionChange as ActionChange
 from hansard.domain.actions import ActionCheck as ActionCheck
@@ -11,7 +8,6 @@ from hansard.domain.actions import CachedAction as CachedAction
 from hansard.domain.actions import ElementLocator as ElementLocator
 from hansard.domain.actions import ElementTargets as ElementTargets
 from hansard.domain.actions import PageMark as PageMark
-from hansard.domain.experience.bundle import FileFact as FileFact
 from hansard.domain.experience.checks import ArgumentCheck as ArgumentCheck
 from hansard.domain.experience.checks import CheckedStep as CheckedStep
 from hansard.domain.experience.checks import CheckFailure as CheckFailure

@@ -1,6 +1,7 @@
 """Histories of versions kept by name, and of reusable answers."""
 
 import hashlib
+from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
@@ -104,8 +105,20 @@ experience_commands = st.one_of(
     st.builds(experience.ExperiencePublished, version=_NUMBERS, bundle=_BUNDLES),
     st.just(experience.ExperienceRetired(version=0)),
 )
+
+
+def _experienced(state: Any, event: Any) -> Any:
+    """Return the events of a command, also of those that no decision makes."""
+    if isinstance(event, experience.ExperienceInstalled):
+        number = state.newest + 1
+        return [msgspec.structs.replace(event, version=number, parent=state.newest)]
+    if isinstance(event, experience.ExperiencePublished):
+        return [event] if event.version in state.versions else []
+    return experience.decide(state, event)
+
+
 experience_histories = st.lists(experience_commands, max_size=12).map(
-    lambda commands: happened(commands, experience.initial(), experience.fold, experience.decide)
+    lambda commands: happened(commands, experience.initial(), experience.fold, _experienced)
 )
 
 stale_commands = st.builds(

@@ -31,8 +31,8 @@ from hansard.domain.experience.experience import (
     ExperienceStanding,
 )
 from hansard.inspect.experience import slot_values_like
-from tests.cli.support import Call
-from tests.experience import journeys
+from tests.cli.support import Call, environment
+from tests.experience import journeys, killed
 from tests.experience.test_learning import EIGHT
 from tests.faults._warm import ROOT, run
 
@@ -50,6 +50,13 @@ def replay(version: int, step: int, *, success: bool) -> ExperienceReplayed:
     """Return the event of one replay."""
     return ExperienceReplayed(
         version=version, run="r", agent="a", step=step, success=success, checks=1
+    )
+
+
+def installed(version: int) -> ExperienceInstalled:
+    """Return the event of a version from a pack."""
+    return ExperienceInstalled(
+        version=version, digest="i", content=RAW, about=about(1), bundle="", key="k"
     )
 
 
@@ -72,12 +79,7 @@ experience_events = st.one_of(
         st.integers(0, 1),
         st.integers(1, 6),
     ),
-    st.builds(
-        lambda n: ExperienceInstalled(
-            version=0, digest=f"i{n}", content=RAW, about=about(1), bundle=f"b{n}"
-        ),
-        st.integers(0, 1),
-    ),
+    st.just(installed(1)),
     st.builds(
         lambda version, step, success: replay(version, step, success=success),
         st.integers(1, 6),
@@ -93,6 +95,9 @@ def test_in_any_order_of_events_no_version_changes_and_nothing_untrusted_may_act
     """Versions have no hole and never change; foreign ones need a person's confirmation."""
     state = experience.initial()
     for event in events:
+        if isinstance(event, ExperienceInstalled):  # a copy's first event
+            state = state if state.versions else experience.fold(state, [event])
+            continue
         try:
             made = experience.decide(state, event)
         except Refused:
@@ -107,7 +112,7 @@ def test_in_any_order_of_events_no_version_changes_and_nothing_untrusted_may_act
         if isinstance(each, ExperienceInstalled) or (
             isinstance(each, ExperienceHealed) and each.parent in state.untrusted
         ):
-            with pytest.raises(Refused, match=r"bundle|retired"):
+            with pytest.raises(Refused, match=r"pack|retired"):
                 experience.demand_usable(state, "x", number)
 
 
@@ -244,19 +249,18 @@ def test_what_nobody_looked_at_and_what_fails_is_reported(
     ]  # fmt: skip
 
 
-def _recorded_by_another(record: Record, tmp_path: Path) -> list[tuple[str, str]]:
-    """Plant a doing without checks and one from a bundle; return the audit's findings."""
+def _recorded_by_another(record: Record) -> list[tuple[str, str]]:
+    """Plant a doing without checks and one from a pack; return the audit's findings."""
 
-    def append(name: str, event: ExperienceReplayed) -> None:
-        record._portal.run(
-            versions.change(
-                record.workspace, experience.EXPERIENCES, name, event, by="ada", begins=True
-            )
-        )
+    def append(name: str, event: ExperienceReplayed | ExperienceInstalled) -> None:
+        stream = experience.EXPERIENCES.stream(name)
+        record._portal.run(record.workspace.repository.append(stream, "ada", event))
 
     append("invite", msgspec.structs.replace(replay(2, 2, success=True), checks=0))
-    record.experiences.publish("invite", tmp_path / "invite.tar", license="Apache-2.0")
-    record.experiences.install(tmp_path / "invite.tar", name="theirs")
+    invited = record._portal.run(store.get(record.workspace, "invite"))
+    content = record._portal.run(store.packed(record.workspace, invited.content))
+    stated = msgspec.structs.replace(installed(1), digest=invited.digest, content=content)
+    append("theirs", stated)
     append("theirs", replay(1, 3, success=True))
     return record.sql(ODD).rows
 
@@ -265,16 +269,16 @@ ODD = "SELECT kind, fact FROM odd_experiences ORDER BY ALL"
 
 
 @pytest.mark.slow
-def test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirmed(record, tmp_path):
+def test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirmed(record):
     """Only another program can do either; a later confirmation does not hide it."""
     invite(record)
     replays(record, 2, (1, True))
-    findings = _recorded_by_another(record, tmp_path)
+    findings = _recorded_by_another(record)
     assert [kind for kind, _ in findings] == [
         "replay of what nobody confirmed",
         "replay without checks",
     ]
-    assert "experience theirs came in a bundle" in findings[0][1]
+    assert "experience theirs is from a pack" in findings[0][1]
     assert "experience invite was done without check functions" in findings[1][1]
     _, theirs = record.experiences.list().experiences
     record.experiences.confirm("theirs", digest=theirs.digest)
@@ -313,9 +317,7 @@ def test_a_task_is_worded_like_its_own_or_not():
         assert slot_values_like(distilled.wording.template, text) == distilled.wording.read(text)
 
 
-async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
-    data_dir, workspace, tmp_path
-):
+async def test_what_runs_with_a_label_taught_has_it(data_dir, workspace):
     """Versions, replays, retirement and their users have the label of the learned runs."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         runs = [await journeys.booked(record, "Ulm"), await journeys.booked(record, "Bern")]
@@ -330,10 +332,6 @@ async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
             labels[name] = {str(each.commit.label or "") for each in stored}
         assert labels == {"journey": {""}, "plan": {"secret"}}
         assert (await record.state("first")).agents["host"].label == "secret"
-        await record.experiences.confirm("plan")
-        with pytest.raises(Refused, match="is labelled secret, so it cannot be published"):
-            await record.experiences.publish("plan", tmp_path / "plan.tar", license="Apache-2.0")
-        await record.experiences.publish("journey", tmp_path / "j.tar", license="Apache-2.0")
 
 
 @pytest.mark.slow
@@ -477,3 +475,29 @@ def test_adjacent_slots_are_read_from_a_task_where_each_value_is_a_word():
     assert slot_values_like(again.template, "从上海到北京再回上海") == again.read(
         "从上海到北京再回上海"
     )
+
+
+@pytest.mark.later
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("what", ["confirm", "retire"])
+def test_a_write_that_is_killed_is_there_whole_or_not_at_all(what: str, where: str, tmp_path: Path):
+    """SIGKILL around a commit: done again, all is there once."""
+    data = tmp_path / "data"
+
+    def done(kill: str) -> int:
+        arguments = ["-m", killed.__name__, str(data), "w", what, kill]
+        return run(arguments, env=environment(data), timeout=120, cwd=ROOT).returncode
+
+    with hansard.connect("w", data_dir=data) as record:
+        [distilled] = distil.distilled(EIGHT)
+        record.experiences.keep(experiences.made("invite", distilled))
+
+        def commits() -> int:
+            find = versions.find(record.workspace, experience.EXPERIENCES, "invite")
+            return len(record._portal.run(find).commits)
+
+        assert done(where) == -signal.SIGKILL
+        assert commits() == 1 + (where == "after")
+        assert done("never") == 0
+        assert commits() == 2

@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import hansard
-from hansard.agents.artifacts.experiences import private_key
 from hansard.agents.exchange.reader import appended
 from hansard.agents.exchange.writer import CommitLine, unseal
 from hansard.bus.log import Append
@@ -28,7 +27,7 @@ from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import RunStream, WorkspaceStream, run_of
 from hansard.domain.payload import blobs_named
 from hansard.ext.share import FORMAT
-from hansard.ext.share.packs import PackReport, Packs
+from hansard.ext.share.packs import PackReport, Packs, private_key
 from tests.archive.stores import s3_server
 from tests.cli.support import environment
 from tests.exchange.support import in_workspace, log_of, places, sealed, zoo_of
@@ -508,11 +507,11 @@ def test_a_publisher_writes_into_no_run_of_the_receiver(publisher, home, other):
             (again, "has a run.started.v1 after its start"),
             (conversing, "joins conversation 'x' of yours"),
             (viewed, "states views that were served"),
-            (unlisted, "is no run, prompt or memory space of the manifest"),
+            (unlisted, "is nothing that the manifest names"),
             (elsewhere, "version 1 of prompt/x is not its publisher's"),
             (two, "does not end where"),
             (of(until="2099"), "give a time with a zone"),
-            (of(also=["experiment/x"]), "give prompt/NAME or memory/NAME"),
+            (of(also=["experiment/x"]), "give prompt/NAME, memory/NAME or experience/NAME"),
             (of(also=["prompt/x"] * 101), "length <= 100"),
             (of(number=2**31), "<= 2147483647"),
             (of(description="x" * 200_000), "was truncated"),

@@ -19,14 +19,10 @@ import msgspec
 from hansard.agents.artifacts import caches, versions
 from hansard.agents.artifacts import experiences as kept
 from hansard.agents.artifacts.experiences import (
-    InstalledBundle,
-    PublishedBundle,
-    VerifiedBundle,
     is_name,
     read_folder,
     write_folder,
 )
-from hansard.agents.artifacts.experiences import verify as verified
 from hansard.agents.artifacts.versions import label_of_runs
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
@@ -289,11 +285,6 @@ VERSION = "NAME, NAME@VERSION or NAME@DIGEST of a saved experience, or a folder'
 NameOrFolder = Annotated[str, argument("NAME|DIR", WHICH)]
 OutputFolder = Annotated[Path | None, option("Write its folder, too.", "DIR", "--output", "-o")]
 
-Bundle = Annotated[Path, argument("FILE", "A bundle.")]
-PublicKey = Annotated[
-    Path | None, option("A public Ed25519 key in PEM that must have signed it.", "FILE")
-]
-
 CHANGES = (
     Column("version", right=True),
     Column("change"),
@@ -404,16 +395,6 @@ async def diff_experiences(
     output.show(difference, _render_diff(difference))
 
 
-@experience.command()
-def verify(file: Bundle, key: PublicKey = None) -> None:
-    """Check that a bundle is whole, and who signed it.
-
-    Needs no record, and runs nothing from the bundle.
-    """
-    report = verified(file, key)
-    output.show(report, _render_bundle(report))
-
-
 @experience.command("run")
 async def run_experience(
     which: NameOrFolder,
@@ -495,44 +476,16 @@ def _render_diff(difference: ExperienceDiff) -> Iterator[Part]:
         yield "they are equal"
 
 
-def _render_bundle(report: VerifiedBundle) -> Iterator[Part]:
-    yield f"{report.name}, version {report.version}: {report.description}"
-    yield f"wording   {report.task}"
-    yield f"guarded   by {counted(report.checks, 'check')}"
-    yield f"license   {report.license}"
-    yield f"signed    {f'by the key {report.key}' if report.key else 'by none'}"
-    yield f"digest    {report.digest}"
-    yield "the bundle is complete; only a review can tell whether it does what it describes"
-
-
-def _render_publication(state: PublishedBundle) -> Iterator[Part]:
-    yield from _render_bundle(state.bundle)
-    yield f"wrote {state.file}"
-    for each in state.constants:
-        yield f"in each doing {each!r:.80} is filled in, and travels"
-
-
-def _render_installation(report: InstalledBundle) -> Iterator[Part]:
-    yield from _render_bundle(report.bundle)
-    least = report.bundle.digest[:DIGEST_CHARACTERS_MIN]
-    yield (
-        f"{report.name} is at version {report.version}, untrusted: look at it (`hansard experience "
-        f"show {report.name}`), then `hansard experience confirm {report.name} --digest {least}`"
-    )
-
-
 derive(
     experience,
     Experiences,
-    "list log find confirm retire publish",
+    "list log find confirm retire",
     views={
         "find": _render_hits,
         "confirm": "{name} is at version {result}",
         "retire": "{name} is retired",
-        "publish": _render_publication,
     },
 )
-derive(experience, Experiences, "install", views={"install": _render_installation}, begins=True)
 
 
 def _render_replay(report: Experienced) -> Iterator[Part]:

@@ -112,14 +112,14 @@ class ExperienceChange(msgspec.Struct, tag_field="kind", tag="change", kw_only=T
     Attributes:
         experience: Its name.
         version: The version.
-        change: distilled, confirmed, healed, installed, replayed, published or retired.
+        change: distilled, confirmed, healed, installed, replayed or retired.
         digest: For a version, the digest of its files.
         parent: For a version, the version it was made from.
         checks: The number of check functions of the version or the replay.
         node: For a heal, the node.
         run: For a heal or a replay, its run.
         success: For a replay, whether it completed with every check passed.
-        bundle: For an installed or published version, SHA-256 of the bundle.
+        key: For an installed version, the public key of its publisher.
         author: The author.
         because: The reason; for a replay its error.
         at: The time, UTC.
@@ -134,7 +134,7 @@ class ExperienceChange(msgspec.Struct, tag_field="kind", tag="change", kw_only=T
     node: str | None
     run: str | None
     success: bool | None
-    bundle: str | None
+    key: str | None
     author: str
     because: str | None
     at: datetime

@@ -8,16 +8,12 @@ FROM experiences ORDER BY experience
 
 -- name: log
 SELECT experience, version, kind AS change, digest, parent, checks, node, run, NULL AS success,
-    bundle, author, because, happened_at AS at, position, event_index
+    key, author, because, happened_at AS at, position, event_index
 FROM experience_versions WHERE experience = $1
 UNION ALL BY NAME
 SELECT experience, version, 'replayed' AS change, checks, run, success, author,
     error AS because, happened_at AS at, position, event_index
 FROM experience_replays WHERE experience = $1
-UNION ALL BY NAME
-SELECT experience, version, 'published' AS change, bundle, author, because, happened_at AS at,
-    position, 0 AS event_index
-FROM experience_bundles WHERE experience = $1
 UNION ALL BY NAME
 SELECT experience, 'retired' AS change, author, because, happened_at AS at, position,
     0 AS event_index

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from hansard.agents.artifacts import caches as kept_caches
 from hansard.agents.artifacts import experiences as kept_experiences
-from hansard.agents.artifacts.experiences import (
-    InstalledBundle,
-    KeptVersion,
-    PublishedBundle,
-    install,
-    publish,
-)
+from hansard.agents.artifacts.experiences import KeptVersion
 from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Need, states, trusts
 from hansard.bus.clock import OS_USER
@@ -300,7 +293,7 @@ class Experiences(Noun[C_co], noun="experiences"):
             name: The experience's name.
             checks: Only these of the proposed checks.
             digest: The digest, or its beginning, of the version that was reviewed; by default the
-                newest. Required for one from a bundle.
+                newest. Required for one from a pack.
             reason: The finding.
             by: The confirming person on record.
 
@@ -406,76 +399,3 @@ class Experiences(Noun[C_co], noun="experiences"):
             self._workspace, experience, reason=reason, by=by, label=label
         )
         return kept.version
-
-    @trusted
-    async def publish(
-        self,
-        name: str,
-        path: str | Path,
-        *,
-        license: str,  # noqa: A002 -- the usual name
-        key: str | Path | None = None,
-        version: int | None = None,
-        reason: str = "",
-        by: str = OS_USER,
-    ) -> PublishedBundle:
-        """Write a version to a bundle file; signed if a key is given.
-
-        Args:
-            name: The experience's name.
-            path: The file to write.
-            license: The license: an SPDX expression, or text.
-            key: A file with a private Ed25519 key in PEM.
-            version: The version; the newest by default.
-            reason: The reason on record.
-            by: The publisher on record.
-
-        Raises:
-            NotFound: There is no such experience.
-            Refused: The experience has a label, or may not be used.
-            BadValue: The experience seems to hold a secret or personal value, the file exists with
-                other content, or the key is invalid.
-        """
-        return await publish(
-            self._workspace,
-            name,
-            Path(path),
-            terms=license,
-            key=Path(key) if key is not None else None,
-            point="" if version is None else str(version),
-            reason=reason,
-            by=by,
-        )
-
-    @trusted
-    async def install(
-        self,
-        path: str | Path,
-        *,
-        name: str = "",
-        key: str | Path | None = None,
-        reason: str = "",
-        by: str = OS_USER,
-    ) -> InstalledBundle:
-        """Keep the experience of a bundle, untrusted.
-
-        It is not replayed until a person confirms its digest with `confirm`. No code of
-        it is run.
-
-        Args:
-            path: The bundle.
-            name: The name in the record; by default the bundle's own.
-            key: A file with a public Ed25519 key (PEM) that must have signed it.
-            reason: The reason on record.
-            by: The installer on record.
-
-        Raises:
-            BadValue: The file is not a bundle, was changed, or is not signed by that key; nothing
-                was kept.
-            Refused: The name is in use by an experience that did not come in bundles of the same
-                key.
-        """
-        key_file = Path(key) if key is not None else None
-        return await install(
-            self._workspace, Path(path), name=name, key=key_file, reason=reason, by=by
-        )

@@ -262,6 +262,15 @@ class _Blob(msgspec.Struct):
     size: int = 0
 
 
+def _demand_lasting(line: Line) -> None:
+    """Raise Damaged for a commit of a kind that no export has."""
+    if isinstance(line, CommitLine) and isinstance(line.stream, WorkspaceStream):
+        kind = line.stream.kind
+        if kind not in LASTING:
+            bad = BadName("kind", kind, f"only {listed(map(repr, LASTING))} go with runs")
+            raise Damaged(f"it is not a commit: {bad}")
+
+
 class Section:
     """Checks the lines of one section.
 
@@ -271,7 +280,7 @@ class Section:
     """
 
     def __init__(
-        self, workspace: Workspace, demand: Callable[[Line], None] = lambda _: None
+        self, workspace: Workspace, demand: Callable[[Line], None] = _demand_lasting
     ) -> None:
         """`demand` raises Damaged for a line that the section must not have."""
         self._demand = demand
@@ -536,7 +545,7 @@ def _events(commit: Commit) -> Iterator[Event | None]:
 
 
 def _check_names(stream: StreamId) -> None:
-    """Raise BadName for a stream that an export may not contain."""
+    """Raise BadName for a stream whose names are malformed."""
     match stream:
         case RunStream(run):
             ids.name("run", run)
@@ -547,9 +556,6 @@ def _check_names(stream: StreamId) -> None:
             ids.name("run", run)
             ids.name("key", key)
         case WorkspaceStream(kind, name):
-            if kind not in LASTING:
-                known = f"only {listed(map(repr, LASTING))} go with runs"
-                raise BadName("kind", kind, known)
             ids.name(kind, name)
         case _:
             assert_never(stream)

@@ -2,5 +2,5 @@
 
 Pure: it may import the rest of `hansard.domain`. It defines the wording of a task and the
 graph that is distilled from demonstrations (`distil`), the graph and the check functions that guard
-it (`checks`), and all of it as files (`experience`, `bundle`) and in the record (`kept`).
+it (`checks`), and all of it as files and in the record (`kept`).
 """

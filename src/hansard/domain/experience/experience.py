@@ -332,7 +332,7 @@ def _pretty(value: object) -> bytes:
 # outlives runs.
 #
 # A version is the files of an experience, with their digest; none ever changes. A version from a
-# bundle is untrusted until a person confirms that digest, and one that failed `FAILURES_MAX` times
+# pack is untrusted until a person confirms that digest, and one that failed `FAILURES_MAX` times
 # in a row is quarantined until there is another version.
 
 KIND = "experience"
@@ -446,17 +446,17 @@ class ExperienceHealed(Event, frozen=True, kw_only=True):
 
 @event("experience.installed.v1")
 class ExperienceInstalled(Event, frozen=True, kw_only=True):
-    """The content of a bundle is the next version; it is untrusted until it is confirmed.
+    """A version from a pack; it is untrusted until it is confirmed.
 
     Attributes:
         version: Its number.
         digest: Digest of its content.
         content: Its files.
         about: The facts by which it is found.
-        bundle: SHA-256 of the bundle.
-        sources: The runs that it was distilled from, as the bundle states: they may be elsewhere.
+        bundle: SHA-256 of the file that an earlier version of Hansard wrote; empty for a pack.
+        sources: The runs that it was distilled from, as the pack states: they may be elsewhere.
         key: The public key that signed it; empty for none.
-        license: Its license, as the bundle states.
+        license: Its license, as the pack states.
         parent: The version before it; 0 for none.
         because: The reason.
     """
@@ -505,12 +505,11 @@ class ExperienceReplayed(Event, frozen=True, kw_only=True):
 
 @event("experience.published.v1")
 class ExperiencePublished(Event, frozen=True, kw_only=True):
-    """A version was written as a bundle, for others.
+    """An earlier version of Hansard wrote a version as a file for others: now packs are made.
 
     Attributes:
         version: The version.
-        digest: Digest of its content.
-        bundle: SHA-256 of the bundle.
+        bundle: SHA-256 of the file.
         key: The public key that signed it; empty for none.
         license: Its license.
         because: The reason.
@@ -539,7 +538,14 @@ class ExperienceRetired(Event, frozen=True, kw_only=True):
 ExperienceVersion = (
     ExperienceDistilled | ExperienceConfirmed | ExperienceHealed | ExperienceInstalled
 )
-ExperienceEvent = ExperienceVersion | ExperienceReplayed | ExperiencePublished | ExperienceRetired
+_Decided = (
+    ExperienceDistilled
+    | ExperienceConfirmed
+    | ExperienceHealed
+    | ExperienceReplayed
+    | ExperienceRetired
+)
+ExperienceEvent = _Decided | ExperienceInstalled | ExperiencePublished
 
 
 class ExperienceStanding(StrEnum):
@@ -548,7 +554,7 @@ class ExperienceStanding(StrEnum):
     Attributes:
         GUIDES: No check function guards it: it may guide, not act.
         CONFIRMED: It may act, guarded by its check functions.
-        UNTRUSTED: It was installed from a bundle, and has not been confirmed.
+        UNTRUSTED: It is from a pack, and has not been confirmed.
         QUARANTINED: Its newest version failed too often in a row.
         RETIRED: A person retired it.
     """
@@ -564,11 +570,10 @@ class ExperienceState(ArtifactState[ExperienceVersion]):
     """An experience at a `version` of its stream.
 
     Attributes:
-        untrusted: Versions installed from a bundle, and heals of them.
+        untrusted: Versions from a pack, and heals of them.
         failures: Consecutive failed replays of the newest version.
         retired: The reason for retiring it; None where it is in use.
         replays: Run, agent and step of each.
-        published: Bundles, by digest.
     """
 
     remedy = "distil one"
@@ -577,7 +582,6 @@ class ExperienceState(ArtifactState[ExperienceVersion]):
     failures: int = 0
     retired: str | None = None
     replays: set[tuple[str, str, int]] = set()
-    published: set[str] = set()
 
     def standing_of(self, version: int) -> ExperienceStanding:
         """Return the permitted use of a version."""
@@ -612,7 +616,7 @@ class ExperienceState(ArtifactState[ExperienceVersion]):
                 if event.version == self.newest:
                     self.failures = 0 if event.success else self.failures + 1
             case ExperiencePublished():
-                self.published.add(event.bundle)
+                pass
             case ExperienceRetired():
                 self.retired = event.because
             case _:
@@ -648,7 +652,7 @@ def demand_usable(state: ExperienceState, name: str, version: int) -> None:
     if version in state.untrusted:
         digest = state.versions[version].digest
         message = (
-            f"version {version} is from a bundle, and nobody has confirmed it: {confirm} with "
+            f"version {version} is from a pack, and nobody has confirmed it: {confirm} with "
             f"--digest {digest[:DIGEST_CHARACTERS_MIN]}"
         )
         raise Refused(message)
@@ -660,14 +664,14 @@ def demand_usable(state: ExperienceState, name: str, version: int) -> None:
         raise Refused(message)
 
 
-def decide(state: ExperienceState, event: ExperienceEvent) -> Sequence[ExperienceEvent]:
+def decide(state: ExperienceState, event: _Decided) -> Sequence[ExperienceEvent]:
     """Return the events of a statement; none where it changes nothing. A version gets its number
     here. A heal of an older version is dropped: a later change takes precedence.
 
     Raises Refused.
     """
     match event:
-        case ExperienceDistilled() | ExperienceInstalled():
+        case ExperienceDistilled():
             number = state.next_number()
             if _has(state, event):
                 return ()
@@ -679,9 +683,6 @@ def decide(state: ExperienceState, event: ExperienceEvent) -> Sequence[Experienc
         case ExperienceReplayed():
             state.demand(event.version)
             return () if (event.run, event.agent, event.step) in state.replays else (event,)
-        case ExperiencePublished():
-            state.demand(event.version)
-            return () if event.bundle in state.published else (event,)
         case ExperienceRetired():
             state.demand(state.newest)
             if state.retired is not None:
@@ -691,7 +692,9 @@ def decide(state: ExperienceState, event: ExperienceEvent) -> Sequence[Experienc
             assert_never(event)
 
 
-def _has(state: ExperienceState, event: ExperienceVersion) -> bool:
+def _has(
+    state: ExperienceState, event: ExperienceDistilled | ExperienceConfirmed | ExperienceHealed
+) -> bool:
     """Return whether a version would change nothing, or is outdated."""
     newest = state.versions.get(state.newest)
     same = newest is not None and newest.digest == event.digest
@@ -704,11 +707,6 @@ def _has(state: ExperienceState, event: ExperienceVersion) -> bool:
             return same and confirmed and usable
         case ExperienceHealed():
             return same or event.parent != state.newest
-        case ExperienceInstalled():
-            if any(each.digest == event.digest for each in state.versions.values()):
-                return True
-            _demand_same_key(state, event)
-            return False
         case _:
             assert_never(event)
 
@@ -722,20 +720,6 @@ def _taught(state: ExperienceState) -> str:
     while isinstance(each, ExperienceHealed | ExperienceConfirmed):
         each = state.versions[each.parent]
     return each.digest if isinstance(each, ExperienceDistilled) else ""
-
-
-def _demand_same_key(state: ExperienceState, event: ExperienceInstalled) -> None:
-    """Check that the name is free or has only bundles of the same key. Raises Refused."""
-    for each in state.versions.values():
-        match each:
-            case ExperienceDistilled():
-                whose = "what was distilled here"
-            case ExperienceInstalled() if not event.key or each.key != event.key:
-                whose = "a bundle that another key signed" if each.key else "a bundle without a key"
-            case _:
-                continue
-        message = f"the name is taken by {whose}: install it by another (--name)"
-        raise Refused(message)
 
 
 def check_name(name: object) -> str:

@@ -152,7 +152,7 @@ class _Replays:
                 there is no page, or a tool is missing.
             NotFound: The record has no experience of that name.
             Refused: No check guards an effect, an action is done once and not allowed, or the
-                experience is retired, quarantined, or came in a bundle that nobody has confirmed;
+                experience is retired, quarantined, or is from a pack that nobody has confirmed;
                 nothing was done.
             RoleRefused: The role may not state a result that this may have; nothing was done.
         """

@@ -21,7 +21,7 @@ PACK = "pack"
 FORMAT = "hansard.pack.v1"
 
 ALSO_MAX = 100
-"""Most prompts and memory spaces of a pack: each is looked up before it is added."""
+"""Most prompts, memory spaces and experiences of a pack: each is looked up before it is added."""
 
 
 class PackedRun(msgspec.Struct, frozen=True):
@@ -41,7 +41,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         workspace: The workspace that it was made in.
         role: The role whose view it is.
         runs: Its runs, by the ids of their copies.
-        also: Prompts and memory spaces: `prompt/greeting`, `memory/org`.
+        also: Prompts, memory spaces and experiences, by their names where they are added:
+            `prompt/greeting`, `memory/org`, `experience/invite-3f9a2b7c`.
         to: The workspaces that may add it; none for any.
         until: The time from which on it is refused, ISO 8601; empty for none.
         license: Its license: an SPDX expression, or words.

@@ -10,25 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC
 from typing import Any
 
 import msgspec
 
 from hansard.agents.access import roles
+from hansard.agents.artifacts import experiences, versions
 from hansard.agents.exchange.writer import YIELD_EVERY, CommitLine
 from hansard.agents.steps import failures, payloads
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import drive_fetch, encode, revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import COMMIT_BYTES_MAX, Blobs, Origin, Stored, UpTo
-from hansard.domain import board, fingerprint, ids, prompt, run
+from hansard.domain import board, fingerprint, ids, placeholders, prompt, run, values
 from hansard.domain.agent import AgentState, SessionBegan
 from hansard.domain.decider import State, evolve
 from hansard.domain.errors import BadValue, Corrupt, HansardError
 from hansard.domain.events import REGISTRY, Actor, Commit, Recorded
+from hansard.domain.experience import experience
+from hansard.domain.experience.experience import EXPERIENCES, ExperienceInstalled
 from hansard.domain.ids import (
     AgentStream,
     KeyStream,
@@ -49,7 +53,7 @@ from hansard.state.aggregates import in_full
 OWN = ("run.started", "run.forked", "run.agent_joined", "run.resumed", "run.assigned")
 """Events that a copy does not repeat: it has a start of its own, and belongs to no experiment."""
 
-ALSO = (prompt.KIND, ids.MEMORY)
+ALSO = (prompt.KIND, ids.MEMORY, experience.KIND)
 """Kinds of streams beside runs that can be copied."""
 
 _fields_of = functools.cache(msgspec.structs.fields)
@@ -75,15 +79,29 @@ _FACTS = {
 }
 """What the fingerprints of facts cover, in order; those of a decision by name."""
 
+_NAME_CHARACTERS_MAX = 50
+"""Most characters of an experience's name before the digits that tell publishers apart."""
+
+_FINDINGS_MAX = 5
+"""Most places that a refusal names."""
+
+_IDENTIFIERS = frozenset(
+    {"digest", "failed", "look", "rests_on", "restsOn", "run", "sha256", "sources"}
+)
+"""Fields of an experience with ids and digests: digits in them are no phone number."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9_.-]{0,200}")
+_ELEMENT_ID = re.compile(r"(?:\d{1,4}-\d{1,10})?")
+
 _MARKS = (b'"$hash"', b'"$cut"', b'"$parts"', b'"$append"')
 
 
 class Copy(msgspec.Struct):
-    """A copy of a run, a prompt or a memory space.
+    """A copy of a run, a prompt, a memory space or an experience.
 
     Attributes:
         run: Its id: derived from the publisher, the run and what is shown of it.
-        of: The run, prompt or memory space that it shows.
+        of: The run that it shows; the name of anything else where it is added.
         shown: The digest of the view of a run.
         commits: Its commits, in order: their positions are numbers of the view's lines.
         blobs: Large values that its commits name.
@@ -104,10 +122,10 @@ def id_of(publisher: str, workspace: str, role: str, of: str, shown: str) -> str
 
 
 def stream_of(named: str) -> WorkspaceStream:
-    """Return the stream of a prompt or a memory space. Raises BadValue, BadName."""
+    """Return the stream of a prompt, memory space or experience. Raises BadValue, BadName."""
     kind, _, name = named.partition("/")
     if kind not in ALSO or not name:
-        raise BadValue("also", f"{named!r:.80}", "give prompt/NAME or memory/NAME")
+        raise BadValue("also", f"{named!r:.80}", "give prompt/NAME, memory/NAME or experience/NAME")
     return WorkspaceStream(kind, ids.name(kind, name))
 
 
@@ -156,20 +174,96 @@ async def copied(
 
 
 async def also(
-    workspace: Workspace, named: str, up_to: UpTo, rules: RoleDefined, publisher: str, key: bytes
+    workspace: Workspace,
+    named: str,
+    up_to: UpTo,
+    rules: RoleDefined,
+    publisher: str,
+    key: bytes,
+    terms: str,
 ) -> Copy:
-    """Return a publisher's copy of a prompt or a memory space. Raises BadValue where the role does
-    not see all of it.
+    """Return a publisher's copy of a prompt, a memory space or an experience.
+
+    Raises BadValue where the role does not see all of it, and for an experience with secret or
+    personal values; Refused for an experience that may not be used.
     """
     stream = stream_of(named)
     history = await workspace.log.read(stream, up_to=up_to)
     lines, hidden = await _lines(workspace.blobs, "", history, rules, key)
-    made = Copy(id_of(publisher, workspace.log.workspace, "", named, ""), named, "")
+    if stream.kind == experience.KIND and lines and not hidden:
+        line = await _installed(workspace, stream.id, history, publisher, terms)
+        copy = id_of(publisher, workspace.log.workspace, "", named, line[0].id)
+        name = stream.id[:_NAME_CHARACTERS_MAX].rstrip("-")
+        stream, lines = WorkspaceStream(experience.KIND, f"{name}-{copy[:8]}"), [line]
+    of = str(stream)
+    made = Copy(id_of(publisher, workspace.log.workspace, "", of, ""), of, "")
     builder = _Builder(workspace, made, whole=True)
     if hidden or not lines or not all(builder.repeat(stream, *line) for line in lines):
         fact = f"there is no {named}, or the role does not see all of it"
         raise BadValue("also", fact, "leave it out, or let the role see it")
     return made
+
+
+async def _installed(
+    workspace: Workspace, name: str, history: Sequence[Stored], publisher: str, terms: str
+) -> tuple[ShownEvent, Label | None]:
+    """Return the newest version of an experience as another workspace gets it: untrusted until a
+    person there confirms its digest. Raises Refused, BadValue.
+    """
+    artifact = versions.of_commits(EXPERIENCES, history)
+    number = artifact.state.newest
+    experience.demand_usable(artifact.state, name, number)
+    version = await experiences.version_of(workspace, name, artifact, number)
+    demand_clean(version.content)
+    event = ExperienceInstalled(
+        version=1,
+        digest=version.digest,
+        content=await experiences.packed(workspace, version.content),
+        about=experience.about(version.experience),
+        bundle="",
+        sources=version.experience.sources,
+        key=publisher,
+        license=terms,
+    )
+    own = uuid8("hansard.copy", publisher, name, version.digest, terms)
+    at, data = artifact.by_version()[number].commit.at, _raw(event)
+    line = ShownEvent(type=event.tag, id=own, at=at, data=data)
+    return line, join(version.label, Label(untrusted=True)).stored
+
+
+def demand_clean(content: Mapping[str, str]) -> None:
+    """Raise BadValue if an experience's files hold a secret or personal value: an e-mail address, a
+    phone or card number, an IBAN or a key. The error has none of them.
+    """
+    findings = [
+        f"{kind.lower()} in {path}" for path, text in content.items() for kind in _kinds(path, text)
+    ]
+    if findings:
+        first = "; ".join(list(dict.fromkeys(findings))[:_FINDINGS_MAX])
+        remedy = "distil it from runs in which the value differs, or pass the value as a secret"
+        raise BadValue("also", f"it holds secret or personal values: {first:.600}", remedy)
+
+
+def _kinds(path: str, text: str) -> Iterator[str]:
+    """Yield the kinds of secret and personal values in a file, each with its field."""
+    fields: list[tuple[tuple[str, ...], Any]] = [((), text)]
+    if path.endswith(".json"):
+        fields = list(values.leaves(msgspec.json.decode(text)))
+        fields += [((), name) for within, _ in fields for name in within]
+    for within, value in fields:
+        if type(value) not in (str, int):
+            continue
+        plain = str(value)
+        field = next((name for name in reversed(within) if not name.isdigit()), "")
+        is_id = field in _IDENTIFIERS and _IDENTIFIER.fullmatch(plain)
+        if field == "elementId":
+            is_id = _ELEMENT_ID.fullmatch(plain)
+            if not is_id:
+                yield f"no element's id at {field}"
+        names = ("email", "key") if is_id else placeholders.DETECTORS
+        for *_, kind in placeholders.spans(plain, [placeholders.DETECTORS[each] for each in names]):
+            if kind != placeholders.TEXT:
+                yield f"{kind} at {field!r:.60}"
 
 
 async def _lines(

@@ -1,4 +1,4 @@
-"""Packs: signed files of runs as a role sees them, for other workspaces.
+"""Packs: signed files of runs as a role sees them, and of prompts, memory and experience.
 
 The first line is the manifest with its Ed25519 signature (RFC 8032), the rest is a section of
 `hansard export`: the copies of the runs. The id of a pack is the SHA-256 of its signed manifest,
@@ -12,29 +12,31 @@ import functools
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from hansard.agents.artifacts.experiences import is_signed, private_key, public_key
 from hansard.agents.exchange import reader, writer
 from hansard.agents.exchange.files import Bad, BadRecord
-from hansard.agents.exchange.writer import CommitLine, Damaged, Header
+from hansard.agents.exchange.writer import BlobLine, CommitLine, Damaged, Header
 from hansard.bus.archive.store import ObjectStore
 from hansard.bus.clock import OS_USER
 from hansard.bus.commits import revive_all
+from hansard.bus.file_lock import read_bounded
 from hansard.bus.log import AtPosition
-from hansard.domain import ids
+from hansard.domain import ids, payload
 from hansard.domain.access import is_views
 from hansard.domain.choices import moment
-from hansard.domain.errors import BadName, BadValue, RecordError
+from hansard.domain.errors import BadName, BadValue, RecordError, import_extra
 from hansard.domain.events import Commit
-from hansard.domain.experience.bundle import license_terms
+from hansard.domain.experience import experience
+from hansard.domain.experience.experience import ExperienceInstalled
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import RunStream, StreamId, WorkspaceStream, run_of
+from hansard.domain.label import join
 from hansard.domain.payload import blobs_named
 from hansard.domain.run import SHARED, RunAssigned, RunForked, RunStarted
 from hansard.ext.share import (
@@ -61,6 +63,12 @@ MANIFEST_BYTES_MAX = 192 * 1024
 
 NOTICE_BYTES = 128
 """Size of a notice: a signature in hexadecimal."""
+
+
+LICENSE_CHARACTERS_MAX = 1_000
+
+KEY_BYTES_MAX = 64 * 1024
+"""Most bytes of a file with a key."""
 
 
 class _First(msgspec.Struct, frozen=True, tag_field="kind", tag="hansard-pack"):
@@ -165,15 +173,18 @@ class Packs(Noun[C_co], noun="pack"):
             key: File of the private Ed25519 key that signs it (PEM).
             to: A workspace that may add it; without one any may.
             until: The time from which on it is refused, ISO 8601.
-            also: A prompt or a memory space that the role sees whole: prompt/greeting, memory/org.
+            also: What the role sees whole: prompt/greeting, memory/org, or the newest version of
+                experience/invite, with its check functions.
             description: Its purpose.
             by: The author on record.
             reason: The reason on record.
 
         Raises:
             NotFound: There is no such run.
-            BadValue: The role has no rules or sees nothing of a run; an argument is malformed.
-            ExtraMissing: The extras `experience` and `archive` are not installed.
+            BadValue: The role has no rules or sees nothing of a run; an argument is malformed; an
+                experience holds secret or personal values.
+            Refused: An experience may not be used: it is retired, quarantined or not trusted.
+            ExtraMissing: The extra `share` is not installed.
         """
         here = self._workspace
         named = dict.fromkeys([await find_run(here, run) for run in runs])
@@ -184,7 +195,8 @@ class Packs(Noun[C_co], noun="pack"):
         made = [await copies.copied(here, run, end, as_, rules, public, masks) for run in named]
         if len(other := dict.fromkeys(also)) > ALSO_MAX:
             raise BadValue("also", f"{len(other)} names", f"give at most {ALSO_MAX}")
-        more = [await copies.also(here, each, end, rules, public, masks) for each in other]
+        terms = _license(license_)
+        more = [await copies.also(here, each, end, rules, public, masks, terms) for each in other]
         section, commits = await self._section([*made, *more])
         manifest = Manifest(
             format=FORMAT,
@@ -196,7 +208,7 @@ class Packs(Noun[C_co], noun="pack"):
             also=tuple(each.of for each in more),
             to=tuple(sorted(map(ids.workspace_name, to))),
             until=moment("until", until).isoformat() if until else "",
-            license=license_terms(license_),
+            license=terms,
             description=description,
             size=len(section),
             sha256=hashlib.sha256(section).hexdigest(),
@@ -261,7 +273,8 @@ class Packs(Noun[C_co], noun="pack"):
 
     @trusted
     async def add(self, file: str, *, key: str = "", by: str = OS_USER) -> PackReport:
-        """Add the runs of a pack: they can be read, replayed and forked.
+        """Add the runs of a pack: they can be read, replayed and forked. An experience in it is not
+        used until a person confirms its digest.
 
         Adding it again changes nothing; an addition that was killed is completed so.
 
@@ -453,7 +466,7 @@ class Packs(Noun[C_co], noun="pack"):
             await self._record(manifest.key, PackWithdrawn(pack=manifest.pack), by)
         await self._demand_usable(manifest, store, file)
         importing = reader.Import(self._workspace, file, _Strict())
-        section = reader.Section(self._workspace, functools.partial(_demand_own, manifest))
+        section = reader.Section(self._workspace, functools.partial(_demand_own, manifest, {}))
         lines = reader.Lines(io.BytesIO(content), lambda _: "")
         begin = lines.tell()
         try:
@@ -470,25 +483,32 @@ class Packs(Noun[C_co], noun="pack"):
         return report, importing, functools.partial(importing.take, section, lines, begin)
 
 
-def _demand_own(manifest: Manifest, line: writer.Line) -> None:
+def _demand_own(manifest: Manifest, blobs: dict[str, bytes], line: writer.Line) -> None:
     """Raise Damaged for a line of anything but the copies that a manifest names: its publisher
-    writes into no other run, prompt or memory space.
+    writes into no other run, prompt, memory space or experience. `blobs` are those of the next
+    commit.
     """
     if isinstance(line, Header) and set(line.carries) != manifest.runs.keys():
         raise Damaged("its runs are not those of the manifest")
+    if isinstance(line, BlobLine):
+        blobs[line.sha256] = blobs.get(line.sha256, b"") + line.data
     if not isinstance(line, CommitLine):
         return
+    named = dict(blobs)
+    blobs.clear()
     run, origin = run_of(line.stream), (manifest.workspace, manifest.role)
     of = manifest.runs.get(run or "")
     if line.origin.log != manifest.workspace:
         raise Damaged(f"a commit is from workspace {line.origin.log}, not {manifest.workspace}")
     if of is None or run is None:
         if str(line.stream) not in manifest.also:
-            fact = "which is no run, prompt or memory space of the manifest"
+            fact = "which is nothing that the manifest names"
             raise Damaged(f"a commit is of {run or line.stream}, {fact}")
         commit = reader.appended(line.origin.log, line).commit
         if not _is_owned(manifest, line.stream, commit):
             raise Damaged(f"version {line.version} of {line.stream} is not its publisher's")
+        if isinstance(line.stream, WorkspaceStream) and line.stream.kind == experience.KIND:
+            _demand_untrusted(commit, manifest.key, named)
         return
     if run != copies.id_of(manifest.key, *origin, of.run, of.shown):
         raise Damaged(f"run {run} is no copy of its publisher's")
@@ -498,8 +518,32 @@ def _demand_own(manifest: Manifest, line: writer.Line) -> None:
         _demand_marked(line, run, copies.origin_of(*origin, of.run))
 
 
+def _demand_untrusted(commit: Commit, key: str, blobs: Mapping[str, bytes]) -> None:
+    """Raise Damaged for a commit that is not the only version of an experience as its files state
+    it: a person here decides whether it may act.
+    """
+    try:
+        event, *more = revive_all([commit])
+        if (
+            not isinstance(event, ExperienceInstalled)
+            or more
+            or (commit.version, event.version, event.key) != (1, 1, key)
+            or not join(commit.label).untrusted
+        ):
+            raise Damaged("an experience is more than one untrusted version of its publisher")
+        content = payload.run_fetch(payload.unpack(event.content), lambda sha256, _: blobs[sha256])
+        plain = msgspec.convert(content, dict[str, str])
+        about = experience.about(
+            experience.read({path: each.encode() for path, each in plain.items()})
+        )
+    except (RecordError, BadValue, LookupError, ValueError) as error:
+        raise Damaged(f"an experience cannot be read: {error}") from error
+    if (experience.digest_of(plain), about) != (event.digest, event.about):
+        raise Damaged("an experience is not what its files are")
+
+
 def _is_owned(manifest: Manifest, stream: StreamId, commit: Commit) -> bool:
-    """Return whether a commit of a prompt or a memory space is of a pack's publisher."""
+    """Return whether a commit of anything but a run is of a pack's publisher."""
     copy = copies.id_of(manifest.key, manifest.workspace, "", str(stream), "")
     return commit.id == copies.commit_id(copy, stream, commit.version, commit.events[0].id)
 
@@ -557,6 +601,14 @@ async def _store(store: ObjectStore, name: str, data: bytes) -> bool:
     return is_new
 
 
+def _license(text: str) -> str:
+    """Return a license: an SPDX expression, or words. Raises BadValue for none, or a long text."""
+    terms = text.strip()
+    if not 0 < len(terms) <= LICENSE_CHARACTERS_MAX:
+        raise BadValue("license", f"{terms!r:.80}", "give an SPDX expression: Apache-2.0")
+    return terms
+
+
 def _pack_name(name: str) -> str:
     if "/" in name:
         raise BadValue("name", f"{name!r:.80}", "leave out '/': FOLDER/NAME finds the pack")
@@ -605,3 +657,62 @@ def _manifest(line: bytes, name: str) -> Manifest:
     for named in manifest.also:
         copies.stream_of(named)
     return manifest
+
+
+# ------------------------------------------------------------ keys
+
+
+def _bytes(path: Path) -> bytes:
+    """Return the bytes of a plain file. Raises BadValue."""
+    if not path.is_file():
+        fact = "it is not a regular file" if path.exists() else "there is no such file"
+        raise BadValue(str(path), fact, "name a file")
+    return read_bounded(path, KEY_BYTES_MAX, "name another file")
+
+
+def _crypto(module: str) -> Any:
+    what = "a signature"
+    return import_extra(f"cryptography.{module}", what, "cryptography", "share")
+
+
+def is_signed(key: str, signature: str, data: bytes) -> bool:
+    """Return whether a public key, in hexadecimal as the signature, has signed some bytes."""
+    ed25519 = _crypto("hazmat.primitives.asymmetric.ed25519")
+    try:
+        public = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
+        public.verify(bytes.fromhex(signature), data)
+    except (ValueError, _crypto("exceptions").InvalidSignature):
+        return False
+    return True
+
+
+def private_key(path: Path) -> Any:
+    """Read a private key. Raises BadValue, which reveals nothing of it."""
+    raw = _bytes(path)
+    serialization = _crypto("hazmat.primitives.serialization")
+    ed25519 = _crypto("hazmat.primitives.asymmetric.ed25519")
+    try:
+        key = serialization.load_pem_private_key(raw, password=None)
+    except (ValueError, TypeError, _crypto("exceptions").UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        fact = "it is not a private Ed25519 key in PEM without a password"
+        remedy = "name another file; a new key: openssl genpkey -algorithm ed25519 -out NEW_FILE"
+        raise BadValue(str(path), fact, remedy)
+    return key
+
+
+def public_key(path: Path) -> str:
+    """Read a public key, as hexadecimal. Raises BadValue."""
+    raw = _bytes(path)
+    serialization = _crypto("hazmat.primitives.serialization")
+    ed25519 = _crypto("hazmat.primitives.asymmetric.ed25519")
+    try:
+        key = serialization.load_pem_public_key(raw)
+    except (ValueError, _crypto("exceptions").UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ed25519.Ed25519PublicKey):
+        remedy = "make one: openssl pkey -in PRIVATE -pubout -out PUBLIC"
+        raise BadValue(str(path), "it is not a public Ed25519 key in PEM", remedy)
+    text: str = key.public_bytes_raw().hex()
+    return text

@@ -96,7 +96,6 @@ CREATE TABLE experience_versions (
     failed VARCHAR[] NOT NULL,
     node VARCHAR,
     run VARCHAR,
-    bundle VARCHAR,
     key VARCHAR,
     license VARCHAR,
     because VARCHAR,
@@ -127,20 +126,6 @@ CREATE TABLE experience_replays (
     happened_at TIMESTAMP NOT NULL
 );
 COMMENT ON TABLE experience_replays IS 'One row per task done or begun by a version of an experience, with its result.';
-
-CREATE TABLE experience_bundles (
-    experience VARCHAR NOT NULL,
-    version BIGINT NOT NULL,
-    bundle VARCHAR,
-    key VARCHAR,
-    license VARCHAR,
-    because VARCHAR,
-    author VARCHAR NOT NULL,
-    event VARCHAR NOT NULL,
-    position BIGINT NOT NULL,
-    happened_at TIMESTAMP NOT NULL
-);
-COMMENT ON TABLE experience_bundles IS 'One row per bundle written from a version of an experience.';
 
 CREATE TABLE experience_retirements (
     experience VARCHAR NOT NULL,

@@ -90,7 +90,7 @@ INSERT INTO event_types VALUES
     ('experience.distilled.v1', 'distilled', 'version ', '$.version', ': ', '$.about.description', ': ', '$.because'),
     ('experience.confirmed.v1', 'confirmed', 'version ', '$.version', ', of version ', '$.parent', ': ', '$.because'),
     ('experience.healed.v1', 'healed', 'version ', '$.version', ', node ', '$.node', ': ', '$.because'),
-    ('experience.installed.v1', 'installed', 'version ', '$.version', ', bundle ', '$.bundle', ': ', '$.because'),
+    ('experience.installed.v1', 'installed', 'version ', '$.version', ', key ', '$.key', ': ', '$.because'),
     ('experience.replayed.v1', 'replayed', 'version ', '$.version', ' in run ', '$.run', ': ', '$.error'),
     ('experience.published.v1', 'published', 'version ', '$.version', ', bundle ', '$.bundle', ': ', '$.because'),
     ('experience.retired.v1', 'retired', 'from version ', '$.version', ' on: ', '$.because', NULL, NULL);

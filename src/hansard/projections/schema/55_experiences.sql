@@ -126,7 +126,7 @@ WHERE r.checks = 0
 UNION ALL
 SELECT
     'replay of what nobody confirmed', r.run, r.agent, r.step, address_of(r.position, r.event_index),
-    concat('version ', r.version, ' of experience ', r.experience, ' came in a bundle, and nobody had confirmed it'),
+    concat('version ', r.version, ' of experience ', r.experience, ' is from a pack, and nobody had confirmed it'),
     NULL, [{'run': r.run, 'address': address_of(r.position, r.event_index)}]
 FROM experience_replays AS r
 JOIN experience_trust AS t ON t.experience = r.experience AND t.version = r.version

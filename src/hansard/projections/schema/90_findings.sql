@@ -76,7 +76,7 @@ INSERT INTO finding_kinds VALUES
     ('odd_actions', 'heal unreviewed', 'actions', 'medium', 'Have all changes by replays been reviewed in action caches?', 'hansard actions list'),
     ('odd_experiences', 'heal unreviewed', 'experience', 'medium', 'Have all changes by replays been reviewed in experiences?', 'hansard experience list'),
     ('odd_experiences', 'replay without checks', 'experience', 'high', 'Was every experience done under check functions?', 'hansard experience list'),
-    ('odd_experiences', 'replay of what nobody confirmed', 'experience', 'high', 'Was nothing from a bundle done before a person confirmed it?', 'hansard experience list'),
+    ('odd_experiences', 'replay of what nobody confirmed', 'experience', 'high', 'Was nothing from a pack done before a person confirmed it?', 'hansard experience list'),
     ('odd_decisions', 'untrusted input', 'labels', 'high', 'Does no decision rest on untrusted input?', 'hansard why {address}'),
     ('odd_decisions', 'declassified input', 'labels', 'low', 'Does no decision rest on untrusted input that somebody declassified?', 'hansard why {address}');
 

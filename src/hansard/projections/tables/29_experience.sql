@@ -5,14 +5,14 @@ SELECT
     nullif(fields.parent, 0) AS parent, fields.about.description, fields.about.task, fields.about.level,
     coalesce(fields.about.tools, []) AS tools, coalesce(fields.about.hosts, []) AS hosts,
     coalesce(fields.about.checks, 0) AS checks, fields.about.procedure, coalesce(fields.sources, []) AS sources,
-    coalesce(fields.failed, []) AS failed, fields.node, nullif(fields.run, '') AS run, fields.bundle,
+    coalesce(fields.failed, []) AS failed, fields.node, nullif(fields.run, '') AS run,
     nullif(fields.key, '') AS key, nullif(fields.license, '') AS license, fields.because, i.actor AS author,
     b.id AS event, b.position, i.event_index, b.happened_at
 FROM (
     SELECT *, from_json(data, '{"version": "BIGINT", "digest": "VARCHAR", "parent": "BIGINT",
         "about": {"description": "VARCHAR", "task": "VARCHAR", "level": "BIGINT", "tools": ["VARCHAR"],
         "hosts": ["VARCHAR"], "checks": "BIGINT", "procedure": "VARCHAR"}, "sources": ["VARCHAR"], "failed": ["VARCHAR"],
-        "node": "VARCHAR", "run": "VARCHAR", "bundle": "VARCHAR", "key": "VARCHAR", "license": "VARCHAR",
+        "node": "VARCHAR", "run": "VARCHAR", "key": "VARCHAR", "license": "VARCHAR",
         "because": "VARCHAR"}') AS fields
     FROM batch
     WHERE type IN ('experience.distilled.v1', 'experience.confirmed.v1', 'experience.healed.v1',
@@ -36,15 +36,6 @@ FROM (
 ) AS b
 JOIN incoming AS i ON i.ordinal = b.ordinal
 WHERE fields.version IS NOT NULL;
-
-INSERT INTO experience_bundles BY NAME
-SELECT
-    b.lasting AS experience, try_cast(b.data->>'version' AS BIGINT) AS version, b.data->>'bundle' AS bundle,
-    nullif(b.data->>'key', '') AS key, nullif(b.data->>'license', '') AS license, b.data->>'because' AS because,
-    i.actor AS author, b.id AS event, b.position, b.happened_at
-FROM batch AS b
-JOIN incoming AS i ON i.ordinal = b.ordinal
-WHERE b.type = 'experience.published.v1' AND try_cast(b.data->>'version' AS BIGINT) IS NOT NULL;
 
 INSERT INTO experience_retirements BY NAME
 SELECT
