@@ -1,5 +1,7 @@
 """`hansard approvals`: open questions are listed, and answered by id or its prefix."""
 
+import subprocess
+import sys
 import threading
 import time
 from datetime import UTC, datetime
@@ -140,3 +142,37 @@ def test_answered_questions_are_listed_on_request(call, record, waiting):
     assert record.approvals.list() == []
     [question] = record.approvals.list(answered=True)
     assert (question.standing, question.approval.by) == ("denied", "eva")
+
+
+WAITER = """
+import sys
+import hansard
+gate = [hansard.ask_first("send_*", timeout_s=600)]
+with hansard.connect(sys.argv[2], data_dir=sys.argv[1], gate=gate) as record:
+    with record.run("w", run="killed", agent="ada", role="writer") as session:
+        session.tool(name="send_mail")(lambda to: to)("bob")
+"""
+
+
+@pytest.mark.slow
+def test_a_request_that_nobody_waits_for_is_marked(call, data_dir, workspace, record):
+    """The mark says whether the process has ended, then how its run ended; the age is shown."""
+    with record.run("w"):
+        pass
+    with subprocess.Popen([sys.executable, "-c", WAITER, str(data_dir), workspace]) as agent:
+        deadline = time.monotonic() + 60
+        while not record.approvals.list():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        line = msgspec.json.decode(call("approvals", "--json").out)
+        agent.kill()
+    assert (line["run_status"], line["at_work"]) == ("open", True)
+    shown = call("approvals")
+    assert "process ended" in shown.out
+    assert " ago " in shown.out
+    assert "1 of 1 pending approval: the run or the process has ended" in shown.err
+    assert call("run", "cancel", "killed").code == 0
+    shown = call("approvals")
+    assert "run cancelled" in shown.out
+    line = msgspec.json.decode(call("approvals", "--json").out)
+    assert (line["run_status"], line["at_work"]) == ("cancelled", False)

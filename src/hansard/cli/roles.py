@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,6 +29,7 @@ from hansard.client.credentials import (
     sync_broker,
 )
 from hansard.client.record import AsyncRecord
+from hansard.client.unfinished import processes
 from hansard.domain import ids
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import counted
@@ -35,6 +37,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.ids import run_of
 from hansard.domain.principal import PrincipalKind
 from hansard.domain.roles import check as role_file
+from hansard.domain.run import RunStatus
 from hansard.inspect import roles as reads
 from hansard.inspect.answer import find_run, role_names
 from hansard.inspect.roles import (
@@ -436,12 +439,30 @@ APPROVAL_STYLES = {
     ApprovalStatus.EXPIRED: "yellow",
 }
 
+
+def _age(request: Question) -> str:
+    """Return how long ago an approval was requested."""
+    age = datetime.now(UTC) - datetime.fromisoformat(request.asked_at)
+    return f"{output.offset(1_000 * max(0, age.total_seconds())).removeprefix('+')} ago"
+
+
+def _waits(request: Question) -> str:
+    """Return whether an agent waits for a pending approval, or why not; "" if it is not known."""
+    if request.at_work:
+        return "yes"
+    if request.run_status not in (None, RunStatus.OPEN):
+        return f"run {request.run_status}"
+    return "process ended" if request.at_work is False else ""
+
+
 APPROVALS = (
     Column("approval", whole=True),
     Column("standing", whole=True, styles=APPROVAL_STYLES),
     Column("run", whole=True),
     Column("agent"),
     Column("tool", whole=True),
+    Column("requested", _age, whole=True),
+    Column("waits", _waits, whole=True, optional=True),
     Column("arguments", lambda each: output.arguments_preview(recorded(each.arguments))),
     Column("until", lambda each: output.time(each.until), whole=True),
     Column("answered", lambda each: output.time(each.answered_at), whole=True),
@@ -464,6 +485,11 @@ def show_approvals(
 async def _list_approvals(*, every: bool) -> None:
     async with reading() as workspace:
         questions = await list_approvals(workspace, every=every)
+        for each in questions.questions:
+            if each.standing is ApprovalStatus.PENDING:
+                agents = {each.agent: each.role}
+                known = await processes(workspace, settings(), each.run, agents, [each.agent])
+                each.at_work = known.get(each.agent)
     output.show(questions, _render_approvals(questions))
 
 
@@ -471,10 +497,17 @@ def _render_approvals(questions: reads.Approvals) -> list[Part]:
     if not questions.questions:
         more = "; 'hansard approvals --all' lists answered ones" if questions.all else ""
         return [f"no call waits for approval{more}"]
-    waits = any(each.standing is ApprovalStatus.PENDING for each in questions.questions)
-    how = Hint("answer with 'hansard approvals grant ID' or 'deny ID --reason TEXT'")
+    pending = [e for e in questions.questions if e.standing is ApprovalStatus.PENDING]
+    over = sum(_waits(each) not in ("", "yes") for each in pending)
+    hints = [Hint("answer with 'hansard approvals grant ID' or 'deny ID --reason TEXT'")]
+    hints += [
+        Hint(
+            f"{over:,} of {counted(len(pending), 'pending approval')}: the run or the process has "
+            "ended, so nobody is known to wait; an agent waits again once its run is resumed"
+        )
+    ] * bool(over)
     shown = [part for each in questions.questions for part in _diff(each)]
-    return [output.listing(APPROVALS, questions.questions), *shown, *([how] if waits else [])]
+    return [output.listing(APPROVALS, questions.questions), *shown, *(hints if pending else [])]
 
 
 def _diff(request: Question) -> Iterator[Part]:

@@ -28,7 +28,7 @@ from hansard.domain.principal import PrincipalKind, Token
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.roles.view import explain as explained
 from hansard.domain.roles.view import judge
-from hansard.domain.run import RunState
+from hansard.domain.run import RunState, RunStatus
 from hansard.inspect import state
 from hansard.inspect.answer import EVENT_REMEDY, Answer, by_name
 from hansard.inspect.state import NOW
@@ -94,7 +94,9 @@ class Question(msgspec.Struct, kw_only=True):
     """Approval that an agent requested.
 
     `until` is the time from which no answer counts; `by` is the author of the answer. `label` is
-    that of all that the agent had been shown; empty for public and trusted.
+    that of all that the agent had been shown; empty for public and trusted. Of a pending one,
+    `run_status` is that of its run, and `at_work` says whether the agent's process is at work;
+    None if that is not known here.
     """
 
     approval: str
@@ -113,6 +115,8 @@ class Question(msgspec.Struct, kw_only=True):
     by: str | None
     because: str | None
     label: str = ""
+    run_status: RunStatus | None = None
+    at_work: bool | None = None
 
 
 class Approvals(Answer):
@@ -128,7 +132,14 @@ async def list_approvals(workspace: Workspace, *, every: bool) -> Approvals:
     """List the approvals that wait for an answer, with `every` all."""
     questions = await requests.listed(workspace)
     shown = [each for each in questions if every or each.standing is ApprovalStatus.PENDING]
-    return Approvals(questions=[question(each) for each in shown], all=len(questions))
+    made = Approvals(questions=[question(each) for each in shown], all=len(questions))
+    pending = [each for each in made.questions if each.standing is ApprovalStatus.PENDING]
+    for run in {each.run for each in pending}:
+        status = (await workspace.states.life(run)).status
+        for each in pending:
+            if each.run == run:
+                each.run_status = status
+    return made
 
 
 def question(each: ListedApproval) -> Question:

@@ -745,7 +745,8 @@ async def inbox(context: Context, *, every: bool = False) -> Inbox:
         return Inbox(approvals=made.questions, doubts=await doubtful_steps(workspace))
     made = await access.list_approvals(role.workspace, every=every)
     shown = [
-        msgspec.structs.replace(each, label="")  # it follows from what the role may not see
+        # these follow from what the role may not see
+        msgspec.structs.replace(each, label="", run_status=None)
         for each in made.questions
         if await role.sees(each.run, "approval.requested", {"approval": each.approval})
     ]
