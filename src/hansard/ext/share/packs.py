@@ -186,23 +186,15 @@ class Packs(Noun[C_co], noun="pack"):
             Refused: An experience may not be used: it is retired, quarantined or not trusted.
             ExtraMissing: The extra `share` is not installed.
         """
-        here = self._workspace
-        named = dict.fromkeys([await find_run(here, run) for run in runs])
-        # One moment: no event is shown by rules that were narrowed before it.
-        end = AtPosition(await here.log.end(None))
-        rules = await copies.rules_of(here, as_, end)
         signer, public, masks = _signer(key)
-        made = [await copies.copied(here, run, end, as_, rules, public, masks) for run in named]
-        if len(other := dict.fromkeys(also)) > ALSO_MAX:
-            raise BadValue("also", f"{len(other)} names", f"give at most {ALSO_MAX}")
         terms = _license(license_)
-        more = [await copies.also(here, each, end, rules, public, masks, terms) for each in other]
+        made, more = await self._copies(runs, also, as_, public, masks, terms)
         section, commits = await self._section([*made, *more])
         manifest = Manifest(
             format=FORMAT,
             name=_pack_name(name),
             number=0,
-            workspace=here.log.workspace,
+            workspace=self._workspace.log.workspace,
             role=as_,
             runs={each.run: PackedRun(each.of, each.shown) for each in made},
             also=tuple(each.of for each in more),
@@ -217,6 +209,29 @@ class Packs(Noun[C_co], noun="pack"):
         report = await self._publish(folder, manifest, section, signer, by, reason)
         left_out = dict(sum((each.left_out for each in made), Counter[str]()))
         return msgspec.structs.replace(report, commits=commits, left_out=left_out)
+
+    async def _copies(
+        self,
+        runs: Sequence[str],
+        also: Sequence[str],
+        role: str,
+        key: str,
+        masks: bytes,
+        license_: str,
+    ) -> tuple[list[copies.Copy], list[copies.Copy]]:
+        """Return the copies of runs, and of other streams, as a role sees them at one moment: no
+        event is shown by rules that were narrowed before it.
+        """
+        here = self._workspace
+        named = dict.fromkeys([await find_run(here, run) for run in runs])
+        end = AtPosition(await here.log.end(None))
+        rules = await copies.rules_of(here, role, end)
+        made = [await copies.copied(here, run, end, role, rules, key, masks) for run in named]
+        if len(other := dict.fromkeys(also)) > ALSO_MAX:
+            raise BadValue("also", f"{len(other)} names", f"give at most {ALSO_MAX}")
+        return made, [
+            await copies.also(here, each, end, rules, key, masks, license_) for each in other
+        ]
 
     async def _publish(
         self, folder: str, manifest: Manifest, section: bytes, signer: Any, by: str, reason: str
