@@ -102,6 +102,32 @@ def test_the_command_exits_with_1_if_there_are_findings(planted: Planted, honest
     assert "  overrides: no refusals and settlements are recorded" in done.out
 
 
+def test_a_call_with_effects_after_the_end_of_its_run_is_found(home: Path):
+    """A run that a person cancels while its agent is at work: only later effects are reported."""
+    place = Audited(home, "ended")
+    with hansard.connect("ended", data_dir=home) as record:
+        with record.run("mailing", run="stopped") as session:
+
+            @session.tool
+            def send(to: str) -> str:
+                return to
+
+            @session.tool(effects="pure")
+            def look(to: str) -> str:
+                return to
+
+            send("a@example.org")
+            record.cancel("stopped", by="eva")
+            look("b@example.org")
+            send("b@example.org")
+    [found] = place.rows("SELECT * FROM findings(0.01)")
+    assert (found["view"], found["kind"], found["step"]) == ("late_outcomes", "after the end", 3)
+    assert (found["topic"], found["severity"]) == ("effects", "high")
+    assert "send (agent_1#3) is completed and was called after the run was recorded as" in (
+        found["fact"].replace(found["agent"], "agent_1")
+    )
+
+
 @pytest.mark.thorough(quick="test_the_command_exits_with_1_if_there_are_findings")
 def test_the_command_takes_a_run_and_the_size_of_a_flip(planted: Planted):
     """A run lists its own findings; a smaller flip is none; an unknown run is an error."""

@@ -275,8 +275,23 @@ ASOF JOIN (
         AND coalesce(coalesce(e.lifted, e.data)->>'purpose', 'run') = 'run')
 ) AS l ON l.run = o.run AND l.stream = o.stream AND o.version > l.version
 LEFT JOIN steps AS s ON s.run = o.run AND s.agent = o.agent AND s.step = o.step
-WHERE l.type = 'agent.left.v1';
-COMMENT ON VIEW late_outcomes IS 'One row per outcome that arrived after its agent had left; what the call did after that is not recorded.';
+WHERE l.type = 'agent.left.v1'
+UNION ALL
+SELECT
+    'after the end', s.run, s.agent, s.step, address_of(e.position, e.event_index),
+    concat(steps_text(s.tool, s.agent, s.step), ' is ', s.status, ' and was called after the run was recorded as ',
+        split_part(l.type, '.', 2), ' at ', moment_of(l.happened_at))
+FROM steps AS s
+JOIN events AS e ON e.position = s.requested_position AND e.version = s.requested_version
+ASOF JOIN (
+    SELECT run, position, known_as AS type, happened_at FROM events
+    WHERE known_as IN ('run.started.v1', 'run.resumed.v1', 'run.agent_joined.v1', 'run.completed.v1', 'run.failed.v1', 'run.cancelled.v1')
+) AS l ON l.run = s.run AND s.requested_position > l.position
+WHERE l.type IN ('run.completed.v1', 'run.failed.v1', 'run.cancelled.v1') AND e.happened_at > l.happened_at
+    AND s.effects IN ('idempotent', 'reconcile', 'once') AND s.status <> 'blocked'
+    AND s.kind NOT IN ('aggregate', 'board', 'memory', 'team')
+    AND s.reused_step IS NULL AND s.reused_from IS NULL AND s.withheld IS NULL;
+COMMENT ON VIEW late_outcomes IS 'One row per outcome that arrived after its agent had left (what the call did after that is not recorded), or call with effects that began after the end of its run.';
 
 CREATE VIEW gaps AS
 SELECT

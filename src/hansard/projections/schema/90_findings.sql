@@ -18,6 +18,7 @@ INSERT INTO finding_kinds VALUES
     ('late_outcomes', 'completed', 'intents', 'medium', 'Had each call ended when its agent left?', 'hansard run trace {run}'),
     ('late_outcomes', 'failed', 'intents', 'medium', 'Had each call ended when its agent left?', 'hansard run trace {run}'),
     ('late_outcomes', 'in_doubt', 'intents', 'medium', 'Had each call ended when its agent left?', 'hansard run trace {run}'),
+    ('late_outcomes', 'after the end', 'effects', 'high', 'Was no effect made after its run had ended?', 'hansard run trace {run}'),
     ('policy_overrides', 'ran later', 'overrides', 'high', 'Did what the gate refused stay undone?', 'hansard run trace {run}'),
     ('policy_overrides', 'ran by another', 'overrides', 'high', 'Did what the gate refused one agent stay undone by the others?', 'hansard run trace {run}'),
     ('policy_overrides', 'run again', 'overrides', 'medium', 'Was a call in doubt run a second time?', 'hansard run trace {run}'),
