@@ -105,21 +105,23 @@ def test_the_command_exits_with_1_if_there_are_findings(planted: Planted, honest
 def test_a_call_with_effects_after_the_end_of_its_run_is_found(home: Path):
     """A run that a person cancels while its agent is at work: only later effects are reported."""
     place = Audited(home, "ended")
-    with hansard.connect("ended", data_dir=home) as record:
-        with record.run("mailing", run="stopped") as session:
+    with (
+        hansard.connect("ended", data_dir=home) as record,
+        record.run("mailing", run="stopped") as session,
+    ):
 
-            @session.tool
-            def send(to: str) -> str:
-                return to
+        @session.tool
+        def send(to: str) -> str:
+            return to
 
-            @session.tool(effects="pure")
-            def look(to: str) -> str:
-                return to
+        @session.tool(effects="pure")
+        def look(to: str) -> str:
+            return to
 
-            send("a@example.org")
-            record.cancel("stopped", by="eva")
-            look("b@example.org")
-            send("b@example.org")
+        send("a@example.org")
+        record.cancel("stopped", by="eva")
+        look("b@example.org")
+        send("b@example.org")
     [found] = place.rows("SELECT * FROM findings(0.01)")
     assert (found["view"], found["kind"], found["step"]) == ("late_outcomes", "after the end", 3)
     assert (found["topic"], found["severity"]) == ("effects", "high")

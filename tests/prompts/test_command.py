@@ -67,6 +67,19 @@ def test_versions_by_the_command_line(call, record, tmp_path):
     assert f"names version 2, moved by {OS_USER} (shorter)" in findings[0]["fact"]
 
 
+def test_what_is_left_out_is_demanded_and_a_retired_version_is_marked(call, record):
+    """A promotion names its version, feedback a run that is not empty; a reason may be empty."""
+    for text in (TEXT, f"{TEXT} again"):
+        record.prompts.add("rag", text)
+    refused = call("prompt", "promote", "rag", "--reason", "shorter")
+    assert (refused.code, "version: none is named; say which: rag@2" in refused.err) == (2, True)
+    refused = call("prompt", "give-feedback", "rag@2", "nice", "--run", "")
+    assert (refused.code, "--run: it is empty" in refused.err) == (2, True), refused.err
+    record.prompts.retire("rag@1")
+    lines = call("prompt", "log", "rag", "--json").lines
+    assert [(each["is_retired"], each["retired"]) for each in lines] == [(True, ""), (False, None)]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

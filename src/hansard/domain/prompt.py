@@ -349,6 +349,12 @@ def looks_up(text: str) -> bool:
     return bool(which) and not re.search(r"\s", name + which)
 
 
+def demand_named(state: PromptState, name: str, which: str) -> None:
+    """Raise BadValue if a reference names neither a version nor an alias."""
+    if not which and state.versions:
+        raise BadValue("version", "none is named", f"say which: {name}@{max(state.versions)}")
+
+
 def resolve(state: PromptState, which: str) -> int:
     """Return the number of the version that a version or an alias names; for an empty text, of the
     newest that is not retired. Raises Refused.

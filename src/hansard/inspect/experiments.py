@@ -68,7 +68,8 @@ class PromptVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=Tru
         by: The author.
         digest: The digest of its text, model and parameters.
         aliases: The aliases that name it now.
-        retired: The reason of its retirement; None if it may be used.
+        is_retired: Whether it was retired.
+        retired: The reason of its retirement, which may be empty; None if it may be used.
     """
 
     name: str
@@ -87,6 +88,7 @@ class PromptVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=Tru
     by: str
     digest: str
     aliases: list[str]
+    is_retired: bool
     retired: str | None
 
 

@@ -9,6 +9,7 @@ SELECT
     coalesce(v.digest, '') AS digest,
     coalesce((SELECT list(a.alias ORDER BY a.alias) FROM prompt_aliases AS a
         WHERE a.prompt = v.prompt AND a.version = v.version), []) AS aliases,
+    v.retired_at IS NOT NULL AS is_retired,
     if(v.retired_at IS NULL, NULL, coalesce(v.retired_because, '')) AS retired
 FROM prompt_versions AS v
 WHERE v.prompt = $1

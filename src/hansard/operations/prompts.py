@@ -192,7 +192,7 @@ class Prompts(Noun[C_co], noun="prompts"):
         text: Prose = "",
         *,
         rating: float | None = None,
-        run: Here[str] = "",
+        run: Here[str | None] = None,
         by: By = OS_USER,
     ) -> int:
         """Record feedback on a version of a prompt; return that version's number.
@@ -207,7 +207,7 @@ class Prompts(Noun[C_co], noun="prompts"):
         Raises:
             NotFound: There is no such prompt or run.
             Refused: There is no such version.
-            BadValue: The rating is invalid, or neither text nor rating is given.
+            BadValue: The rating is invalid, `run` is empty, or neither text nor rating is given.
         """
         feedback = await store.feed_back(
             self._workspace, reference, text, rating=rating, run=run, by=by
@@ -275,7 +275,7 @@ class Prompts(Noun[C_co], noun="prompts"):
             Refused: The verdict is not *better*, or no experiment compares the two.
             PromptConflict: Another writer moved the alias first.
             NotFound: There is no such prompt.
-            BadValue: Both an experiment and `reason` are given.
+            BadValue: The reference names no version, or both an experiment and `reason` are given.
             ProjectionError: As `sql`.
         """
         if reason and experiment is not None:
@@ -284,6 +284,7 @@ class Prompts(Noun[C_co], noun="prompts"):
         prompt_rules.check_alias(alias)
         prompt = await store.get(self._workspace, reference)
         state = (await versions.read(self._workspace, PROMPTS, prompt.name)).state
+        prompt_rules.demand_named(state, *prompt_rules.split(reference))
         prompt_rules.demand_usable(state, prompt.version)
         present = state.aliases.get(alias)
         if present == prompt.version:

@@ -282,7 +282,7 @@ async def feed_back(
     text: str,
     *,
     rating: float | None = None,
-    run: str = "",
+    run: str | None = None,
     by: str | Actor,
 ) -> ArtifactChange:
     """Record feedback on a version. Raises NotFound (no such prompt or run),
@@ -292,16 +292,17 @@ async def feed_back(
         if type(rating) is bool or not isinstance(rating, int | float):
             raise BadValue("rating", f"{rating!r:.80} is no number", "give one from 0 to 1")
         rating = float(rating)
-    if run and await workspace.log.last(RunStream(run)) is None:
-        raise NotFound(
-            f"run {run!r:.80}", "give the id of the run that the feedback is about, or none"
-        )
+    remedy = "give the id of the run that the feedback is about, or leave it out"
+    if run == "":
+        raise BadValue("run", "it is empty", remedy)
+    if run is not None and await workspace.log.last(RunStream(run)) is None:
+        raise NotFound(f"run {run!r:.80}", remedy)
     name, which = prompts.split(reference)
     text = workspace.text(text)
 
     def feedback(state: PromptState) -> PromptFeedbackGiven:
         version = prompts.resolve(state, which)
-        return PromptFeedbackGiven(version=version, text=text, rating=rating, run=run)
+        return PromptFeedbackGiven(version=version, text=text, rating=rating, run=run or "")
 
     return await versions.change(workspace, PROMPTS, name, feedback, by=by)
 
@@ -316,8 +317,7 @@ async def retire(
     reason = workspace.text(reason)
 
     def retired(state: PromptState) -> PromptRetired:
-        if not which:
-            raise BadValue("version", "none is named", f"say which: {name}@{max(state.versions)}")
+        prompts.demand_named(state, name, which)
         return PromptRetired(version=prompts.resolve(state, which), because=reason)
 
     return await versions.change(workspace, PROMPTS, name, retired, by=by)
