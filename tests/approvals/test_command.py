@@ -165,7 +165,10 @@ def test_a_request_that_nobody_waits_for_is_marked(call, data_dir, workspace, re
             assert time.monotonic() < deadline
             time.sleep(0.05)
         line = msgspec.json.decode(call("approvals", "--json").out)
+        predicted = call("predict", "killed").out
         agent.kill()
+    assert f"approval {line['approval']} of send_mail (ada#1)" in predicted
+    assert "effects" not in predicted  # no table of open calls without a row
     assert (line["run_status"], line["at_work"]) == ("open", True)
     shown = call("approvals")
     assert "process ended" in shown.out

@@ -300,6 +300,7 @@ def test_while_a_command_works_garbage_is_looked_for(monkeypatch, arguments):
         (("run", "setle", "last"), "'hansard run settle'"),
         (("memroy", "ls"), "'hansard memory ls'"),
         (("trails",), "'hansard trail'?"),
+        (("run", "list"), "did you mean 'hansard runs'?"),
         (("xyzzy",), "see 'hansard --help'"),
     ],
 )
@@ -309,6 +310,20 @@ def test_an_unknown_command_names_the_nearest(call: Call, typed: tuple[str, ...]
     assert result.code == 2
     assert f"unknown command {typed[-2 if typed[-1] in ('last', 'ls') else -1]!r}" in result.err
     assert nearest in result.err.partition("unknown command")[2]
+
+
+@pytest.mark.parametrize(
+    ("typed", "remedy"),
+    [
+        (("approvals", "list"), "'hansard approvals' lists them"),
+        (("run", "show", "last", "--at"), "see 'hansard run show --help'"),
+        (("runs", "--limit"), "see 'hansard runs --help'"),
+    ],
+)
+def test_an_error_of_usage_names_the_command(call: Call, typed: tuple[str, ...], remedy: str):
+    """An option without its value, and a word that a listing command does not take."""
+    result = call(*typed)
+    assert (result.code, remedy in result.err) == (2, True), result.err
 
 
 @pytest.mark.slow

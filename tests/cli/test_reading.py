@@ -402,3 +402,16 @@ async def test_who_reads_has_one_connection_and_makes_nothing(data_dir, workspac
             with pytest.raises(NotFound, match="there are"):
                 async with opening.reading(absent):
                     pass
+
+
+def test_an_empty_answer_is_one_sentence(call: Call, record: hansard.Record):
+    """No header without a row, no age of nothing, and no error for a server without regions."""
+    with record.run("w"):
+        pass
+    assert call("roles", "show").out == "no role has rules\n"
+    assert re.fullmatch(r"no experiences, as of position \d+\n", call("experience", "list").out)
+    assert "oldest used" not in call("tiers", "show").err
+    shown = call("region", "show")
+    assert shown.out.endswith(" in no region: only here\n"), shown.err
+    missing = call("-w", "nowhere", "region", "show")
+    assert (missing.code, "workspace 'nowhere' was not found" in missing.err) == (2, True)

@@ -134,7 +134,10 @@ class Group(TyperGroup):
             return args[0], slice_, args[1:]
         if args[0] not in self.commands and not args[0].startswith("-"):
             typed = " ".join([*ctx.command_path.split()[1:], *args[:2]])
-            near = " or ".join(f"'hansard {path}'" for path in nearest(args[0], typed))
+            plural = f"{typed.split()[0]}s"  # `run list` means `runs`
+            is_plural = args[0] == "list" and plural in commands()
+            paths = [plural] if is_plural else nearest(args[0], typed)
+            near = " or ".join(f"'hansard {path}'" for path in paths)
             remedy = f"did you mean {near}?" if near else f"see '{ctx.command_path} --help'"
             if ctx.parent is None:
                 remedy += " (a slice needs an entry point in the group hansard.slices)"
@@ -389,8 +392,15 @@ def _print_usage_error(error: Any) -> None:
     if "\n" in message:  # the help of a group without a command
         error.show()
         return
-    path = error.ctx.command_path if error.ctx is not None else "hansard"
+    words = sys.argv[1:]
+    typed = (path for i in range(len(words)) for path in (" ".join(words[i : i + 2]), words[i]))
+    path = f"hansard {next(filter(commands().__contains__, typed), '')}".strip()
+    path = error.ctx.command_path if error.ctx is not None else path
     remedy = "" if "'hansard" in message else f"; see '{path} --help'"
+    if "command 'list'" in message and getattr(
+        error.ctx.command if error.ctx is not None else None, "invoke_without_command", False
+    ):
+        remedy = f"; '{path}' lists them"
     sys.stderr.write(f"error: {message[:1].lower()}{message[1:].rstrip('.')}{remedy}\n")
 
 

@@ -242,9 +242,10 @@ def _shown(answer: Any) -> Iterable[Part]:
         case msgspec.Struct():
             fields = msgspec.structs.asdict(answer)
             parts = {n: each for n, each in fields.items() if isinstance(each, PARTS)}
-            yield output.pairs((n, _text(each)) for n, each in fields.items() if n not in parts)
             if isinstance(answer, Listed) and not any(parts.values()):
-                yield f"no {' or '.join(parts)}"
+                yield f"no {' or '.join(parts)}, as of position {answer.position}"
+                return
+            yield output.pairs((n, _text(each)) for n, each in fields.items() if n not in parts)
             for name, each in parts.items():
                 if isinstance(each, msgspec.Struct):
                     yield from ("", name, *_shown(each))

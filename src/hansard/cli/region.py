@@ -13,9 +13,11 @@ import msgspec
 
 from hansard.agents.exchange.reader import import_events
 from hansard.agents.exchange.writer import export
-from hansard.bus.errors import BusError
+from hansard.bus.errors import BusError, NotFound
 from hansard.bus.jetstream import regions
 from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import Direct
+from hansard.bus.jetstream.generations import survey
 from hansard.bus.jetstream.log import named
 from hansard.cli import output
 from hansard.cli.common import Commands, argument, flag
@@ -111,10 +113,20 @@ async def show() -> None:
     """Show the home of a workspace, and how far the copy here is."""
     config = settings()
     async with _brokers(config) as (here, _):
-        own, lag = await regions.domain_of(here), await regions.lag(here, config.workspace)
+        if not (await survey(Direct(here), config.workspace)).streams:
+            raise NotFound(
+                f"workspace {config.workspace!r}", "'hansard status' lists the workspaces"
+            )
+        own, lag = await regions.find_domain(here), await regions.lag(here, config.workspace)
     home = lag.home if lag is not None else own
-    report = {"region": own, "workspace": config.workspace, "home": home, "lag": lag}
-    output.show(report, f"workspace {config.workspace!r} in region {own!r}: {lag or 'the home'}")
+    report = {
+        "region": own or None,
+        "workspace": config.workspace,
+        "home": home or None,
+        "lag": lag,
+    }
+    where = f"in region {own!r}: {lag or 'the home'}" if own else "in no region: only here"
+    output.show(report, f"workspace {config.workspace!r} {where}")
 
 
 @region.command("promote")

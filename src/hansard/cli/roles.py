@@ -118,7 +118,10 @@ LIST = (
 
 
 def _list(listing: reads.Roles) -> list[Part]:
-    return [output.listing(LIST, listing.roles), Hint(f"as of position {listing.position}")]
+    return [
+        output.listing(LIST, listing.roles, "no role has rules"),
+        Hint(f"as of position {listing.position}"),
+    ]
 
 
 def _rules(listing: reads.Roles) -> Iterator[Part]:

@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 
+from hansard.agents.policy import approvals
 from hansard.bus.reads import Clock, EventTime, Time, imported
 from hansard.cli import output
 from hansard.cli.common import Agent, At, Commands, Run, argument, flag, option
 from hansard.cli.opening import agents_at_work, reading, reading_run, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client import unfinished
+from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError, UnknownEvent
 from hansard.domain.ids import run_of
@@ -570,25 +572,36 @@ async def predict(which: Run) -> None:
         life = await workspace.states.life(run)
         alive = await unfinished.processes(workspace, settings(), run, life.roster, life.missing)
         costs = await run_reads.kill_costs(workspace, run, datetime.now(UTC).timestamp(), alive)
-        output.show(costs, _render_costs(costs))
+        requests = await approvals.listed(workspace, [run])
+        output.show(costs, _render_costs(costs, requests))
 
 
-def _render_costs(costs: Sequence[KillCost]) -> Iterator[Part]:
+def _render_costs(
+    costs: Sequence[KillCost], requests: Sequence[approvals.ListedApproval]
+) -> Iterator[Part]:
     if not costs:
         yield "no agent is at work: a kill costs nothing"
     for each in costs:
+        waits = [
+            f"approval {it.approval.id} of {it.approval.request.tool} "
+            f"({each.agent}#{it.approval.request.step})"
+            for it in requests
+            if (it.approval.request.agent, it.standing) == (each.agent, ApprovalStatus.PENDING)
+        ]
         low, high = (output.duration(1e3 * seconds) or "0 s" for seconds in each.repeated_s)
         after = f"item {each.done} of loop {each.loop!r}" if each.loop else "the session's begin"
         yield output.pairs(
             [
                 ("agent", each.agent),
                 ("process", "none: as of the last event; resume or finish it" if each.gone else ""),
+                ("waits for", ", ".join(waits)),
                 ("goes on after", after),
                 ("repeats", f"{low} to {high} of the program's own time"),
                 ("keeps", f"{counted(each.answered, 'call')}  {output.usage_text(each.usage)}"),
             ]
         )
-        yield output.listing(OPEN_STEPS, each.open_calls)
+        if each.open_calls:
+            yield output.listing(OPEN_STEPS, each.open_calls)
 
 
 def _interval(row: tuple[str, str, msgspec.Raw]) -> str:

@@ -136,8 +136,10 @@ async def show() -> None:
     ]
     cache = (
         f"cache on this disk: {output.size(report.cache_bytes)} of at most "
-        f"{output.size(report.cache_bytes_max)}, the oldest used {report.cache_oldest_s:,.0f} s ago"
+        f"{output.size(report.cache_bytes_max)}"
     )
+    if report.cache_bytes:
+        cache += f", the oldest used {report.cache_oldest_s:,.0f} s ago"
     output.show(report, [output.table(_TIERS, rows), Hint(cache)])
 
 

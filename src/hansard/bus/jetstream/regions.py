@@ -82,9 +82,14 @@ class Lost(msgspec.Struct, frozen=True):
     streams: dict[str, int]
 
 
+async def find_domain(broker: Broker) -> str:
+    """Return the JetStream domain of a server; "" if it has none."""
+    return broker.options.domain or str((await api(broker, "INFO")).get("domain") or "")
+
+
 async def domain_of(broker: Broker) -> str:
     """Return the JetStream domain of a server. Raises CallerError if it has none."""
-    domain = broker.options.domain or str((await api(broker, "INFO")).get("domain") or "")
+    domain = await find_domain(broker)
     if not domain:
         raise CallerError(
             f"the server at {broker.url} has no JetStream domain: set 'domain' in its block "
