@@ -340,7 +340,7 @@ def test_a_run_is_ended_and_a_task_reopened_by_command(call: Call, record: hansa
         assert (done.code, "task t1 of run ended is open" in done.out) == (0, True)
         [line] = call("run", "reopen", "ended", "t1", "--json").lines
         assert (line["run"], line["task"], line["result"]) == ("ended", "t1", False)
-        assert "egress: nothing of run 'ended'" in call("run", "egress", "ended").err
+        assert "run egress: nothing of run 'ended'" in call("run", "egress", "ended").err
         unknown = call("run", "reopen", "ended", "t9").err
         assert "no task 't9' in run ended: see 'hansard team ended'" in unknown
         assert "at work" in call("run", "show", "ended").out

@@ -125,7 +125,7 @@ def _function(
     """Return the function of a command, with the parameters of an operation. An operation of the
     core gets its run by id.
     """
-    noun = of_slice or operation.method.partition(".")[0]
+    noun = of_slice or operation.method.rpartition(".")[0] or "run"
     title = f"{noun} {command_name(operation.attribute)}"
     _, texts = documented(operation)
     hints = get_type_hints(SimpleNamespace(__annotations__={**operation.hints}))  # not Annotated
