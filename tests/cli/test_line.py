@@ -302,6 +302,7 @@ def test_while_a_command_works_garbage_is_looked_for(monkeypatch, arguments):
         (("trails",), "'hansard trail'?"),
         (("run", "list"), "did you mean 'hansard runs'?"),
         (("xyzzy",), "see 'hansard --help'"),
+        (("",), "see 'hansard --help'"),
     ],
 )
 def test_an_unknown_command_names_the_nearest(call: Call, typed: tuple[str, ...], nearest: str):

@@ -134,7 +134,7 @@ class Group(TyperGroup):
             return args[0], slice_, args[1:]
         if args[0] not in self.commands and not args[0].startswith("-"):
             typed = " ".join([*ctx.command_path.split()[1:], *args[:2]])
-            plural = f"{typed.split()[0]}s"  # `run list` means `runs`
+            plural = f"{typed.partition(' ')[0]}s"  # `run list` means `runs`
             is_plural = args[0] == "list" and plural in commands()
             paths = [plural] if is_plural else nearest(args[0], typed)
             near = " or ".join(f"'hansard {path}'" for path in paths)
