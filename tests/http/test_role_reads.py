@@ -12,6 +12,7 @@ import httpx2
 import msgspec
 import pytest
 
+import hansard
 from hansard import settings
 from hansard.agents.access import roles
 from hansard.client.credentials import CredentialsRequest, make
@@ -27,6 +28,10 @@ name = "messages"
 kinds = ["message.added", "run.started", "run.completed"]
 [roles.reader.may]
 query = true
+[roles.approver]
+[[roles.approver.sees]]
+name = "requests"
+kinds = ["approval.requested"]
 [roles.blind]
 """
 
@@ -79,6 +84,35 @@ async def test_reads(lab: Lab, tmp_path: Path) -> None:
             assert answer.status_code in {403, 404}, path
     served = await roles.on_record(lab.record.workspace.states, run, "reader")
     assert len(served) >= 6, "each look is on record"
+
+
+async def test_a_role_gets_no_label_and_no_status_with_an_approval(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """Both follow from events that it may not see; the operator gets them."""
+    gate = [hansard.ask_first(tool="send", timeout_s=60)]
+    async with (
+        caller(lab, tmp_path, "approver") as approver,
+        lab.record.run("w", agent="ada", role="r", gate=gate) as session,
+    ):
+
+        @session.tool(effects="pure", gives="untrusted")
+        async def look() -> str:
+            return "a page"
+
+        @session.tool(effects="once")
+        async def send() -> None: ...
+
+        await look()
+        sending = asyncio.create_task(send())
+        while not (approvals := (await get(lab, "/inbox"))["approvals"]):  # noqa: ASYNC110 -- polled
+            await asyncio.sleep(0.05)
+        [request] = approvals
+        assert (request["label"], request["run_status"]) == ("untrusted", "open")
+        [shown] = (await get(approver, "/inbox"))["approvals"]
+        assert shown == request | {"label": "", "run_status": None}
+        await lab.record.approvals.grant(request["approval"], by="eva")
+        await sending
 
 
 async def test_hidden_is_absent(lab: Lab, tmp_path: Path) -> None:
