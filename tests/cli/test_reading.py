@@ -415,3 +415,12 @@ def test_an_empty_answer_is_one_sentence(call: Call, record: hansard.Record):
     assert shown.out.endswith(" in no region: only here\n"), shown.err
     missing = call("-w", "nowhere", "region", "show")
     assert (missing.code, "workspace 'nowhere' was not found" in missing.err) == (2, True)
+
+
+def test_a_long_name_is_cut_in_its_error(call: Call, record: hansard.Record):
+    """The error repeats at most 300 characters of a run that is not there."""
+    with record.run("w"):
+        pass
+    done = call("run", "show", "x" * 5_000)
+    assert (done.code, "was not found" in done.err) == (2, True)
+    assert 300 < len(done.err) < 500

@@ -242,6 +242,10 @@ class Contradiction(BusError):
         self.differences = differences
 
 
+WHAT_MAX = 300
+"""Most characters of a description that the message of `NotFound` repeats."""
+
+
 class NotFound(BusError):
     """A run, stream, blob or point does not exist.
 
@@ -253,7 +257,8 @@ class NotFound(BusError):
     """
 
     def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(f"{what} was not found: {remedy}")
+        shown = what if len(what) <= WHAT_MAX else f"{what[:WHAT_MAX]}…"
+        super().__init__(f"{shown} was not found: {remedy}")
         self.what = what
 
 
