@@ -240,9 +240,9 @@ async def sql(
 
     The query runs in a separate process that has access to nothing else, within limits. --tables
     lists the tables, 'DESCRIBE runs' the columns of one. The position of the answer, and whether it
-    was cut, is printed on stderr; Arrow and Parquet also have it in their metadata. With -o the
-    file is written completely or not at all. An answer of more than --rows rows, or a table
-    (--format table) of more than 1 GiB, exits with 4.
+    was cut, is printed on stderr; Arrow and Parquet also have it in their metadata. An answer that
+    was cut exits with 4. With -o the file is written completely or not at all, and a table
+    (--format table) has at most 1 GiB.
     """
     request = _format_of(form, out)
     statement = _question(question, file, list_tables=list_tables)
