@@ -189,6 +189,28 @@ def test_an_experience_may_act_once_a_person_here_confirmed_it(packed, publisher
         packed(as_="plain")
 
 
+def test_a_role_that_sees_a_part_publishes_nothing(packed, publisher, tmp_path):
+    """An experience with a masked or hidden field is in no pack: it travels whole or not at all."""
+    mask = '[[roles.expert.masks]]\nname = "m"\nkinds = ["experience.*"]\n'
+    for rules in (
+        f'{ROLES}{mask}fields = ["content.*"]\n',
+        f'{ROLES}{mask}fields = ["about.task"]\nhow = "hash"\n',
+        f'{ROLES}fields = ["about"]\n',
+    ):
+        (tmp_path / "part.toml").write_text(rules.replace("roles.expert", "roles.part"))
+        with hansard.connect(publisher.name, data_dir=publisher.home) as record:
+            record.roles.apply_file(tmp_path / "part.toml")
+        with pytest.raises(BadValue, match="the role does not see all of it"):
+            packed(as_="part")
+
+
+@pytest.mark.parametrize("nothing", ["{}", "[]"])
+def test_names_of_empty_values_are_searched_for_secrets(nothing: str):
+    """A name is content, also in front of nothing."""
+    with pytest.raises(BadValue, match=r"email at '' in about\.json"):
+        demand_clean({"about.json": f'{{"a": [{{"ada@example.org": {nothing}}}]}}'})
+
+
 def _forged(change: Callable[[dict[str, Any]], None], **commit: Any) -> Callable[..., bytes]:
     """Return a change of the commit that installs an experience."""
 

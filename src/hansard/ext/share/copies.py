@@ -82,6 +82,9 @@ _FACTS = {
 _NAME_CHARACTERS_MAX = 50
 """Most characters of an experience's name before the digits that tell publishers apart."""
 
+_OF_EXPERIENCE = {"about", "content"}
+"""Fields of which the copy of an experience is made."""
+
 _FINDINGS_MAX = 5
 """Most places that a refusal names."""
 
@@ -190,6 +193,8 @@ async def also(
     stream = stream_of(named)
     history = await workspace.log.read(stream, up_to=up_to)
     lines, hidden = await _lines(workspace.blobs, "", history, rules, key)
+    if stream.kind == experience.KIND:
+        hidden += not _shows_experience(rules, history)
     if stream.kind == experience.KIND and lines and not hidden:
         line = await _installed(workspace, stream.id, history, publisher, terms)
         copy = id_of(publisher, workspace.log.workspace, "", named, line[0].id)
@@ -202,6 +207,15 @@ async def also(
         fact = f"there is no {named}, or the role does not see all of it"
         raise BadValue("also", fact, "leave it out, or let the role see it")
     return made
+
+
+def _shows_experience(rules: RoleDefined, history: Sequence[Stored]) -> bool:
+    """Return whether a role sees all fields of which the copy of an experience is made."""
+    return all(
+        view.shows_whole(view.judge(rules, event.facts), field)
+        for event in roles.facts_of_run("", history, shares=False)
+        for field in data_fields(bytes(event.data)).keys() & _OF_EXPERIENCE
+    )
 
 
 async def _installed(
@@ -225,7 +239,8 @@ async def _installed(
         key=publisher,
         license=terms,
     )
-    own = uuid8("hansard.copy", publisher, name, version.digest, terms)
+    of = f"{workspace.log.workspace}/{name}"
+    own = uuid8("hansard.copy", publisher, of, version.digest, terms)
     at, data = artifact.by_version()[number].commit.at, _raw(event)
     line = ShownEvent(type=event.tag, id=own, at=at, data=data)
     return line, join(version.label, Label(untrusted=True)).stored
@@ -248,8 +263,8 @@ def _kinds(path: str, text: str) -> Iterator[str]:
     """Yield the kinds of secret and personal values in a file, each with its field."""
     fields: list[tuple[tuple[str, ...], Any]] = [((), text)]
     if path.endswith(".json"):
-        fields = list(values.leaves(msgspec.json.decode(text)))
-        fields += [((), name) for within, _ in fields for name in within]
+        whole = msgspec.json.decode(text)
+        fields = [*values.leaves(whole), *(((), name) for name in _names(whole))]
     for within, value in fields:
         if type(value) not in (str, int):
             continue
@@ -264,6 +279,14 @@ def _kinds(path: str, text: str) -> Iterator[str]:
         for *_, kind in placeholders.spans(plain, [placeholders.DETECTORS[each] for each in names]):
             if kind != placeholders.TEXT:
                 yield f"{kind} at {field!r:.60}"
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Yield the names of all fields in a JSON value, also of those that hold nothing."""
+    if type(value) is dict:
+        yield from value
+    for each in value.values() if type(value) is dict else value if type(value) is list else ():
+        yield from _names(each)
 
 
 async def _lines(

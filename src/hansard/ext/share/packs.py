@@ -551,7 +551,7 @@ def _demand_untrusted(commit: Commit, key: str, blobs: Mapping[str, bytes]) -> N
         about = experience.about(
             experience.read({path: each.encode() for path, each in plain.items()})
         )
-    except (RecordError, BadValue, LookupError, ValueError) as error:
+    except (RecordError, BadValue, LookupError, RecursionError, ValueError) as error:
         raise Damaged(f"an experience cannot be read: {error}") from error
     if (experience.digest_of(plain), about) != (event.digest, event.about):
         raise Damaged("an experience is not what its files are")
