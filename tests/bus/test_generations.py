@@ -13,6 +13,7 @@ from hansard.bus import marks, subjects
 from hansard.bus.archive import archive_at
 from hansard.bus.errors import BrokerError, Conflict, GenerationMissing, NotFound
 from hansard.bus.jetstream import JetStreamLog, generations, open_log, regions, roll, streams
+from hansard.bus.jetstream import log as jetstream_log
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import Direct, api
 from hansard.bus.jetstream.generations import GIVEN_UP, Generations, SealedStream, listed, survey
@@ -417,13 +418,19 @@ async def test_a_list_whose_log_was_deleted_is_named(tmp_path: Path):
         server.kill()
 
 
-async def test_the_newest_runs_are_found_among_large_ones(nats: Nats):
-    """An answer of the server ends after 8 MB, and begins with the oldest."""
+async def test_the_newest_runs_are_found_among_large_ones(
+    nats: Nats, monkeypatch: pytest.MonkeyPatch
+):
+    """An answer of the server ends after 8 MB, and begins with the oldest; older runs are not read
+    beyond a bound.
+    """
     log, text = await nats.log("large"), "x" * (COMMIT_BYTES_MAX - 1_000)
     runs = [f"r{number}" for number in range(40)]
     await log.append_bulk([append(RunStream(run), text=text) for run in runs])
     assert await log.newest_runs(1) == ["r39"]
     assert await log.newest_runs(40) == runs[::-1]
+    monkeypatch.setattr(jetstream_log, "RECENT_POSITIONS_MAX", 20)
+    assert await log.newest_runs(40) == runs[:19:-1]
     await log.close()
 
 

@@ -159,7 +159,7 @@ async def test_no_jetstream(tmp_path: Path, line: str):
 
 async def test_a_log_without_its_head_or_with_a_hole_is_refused(nats: Nats):
     """The log's figures show a loss without a mark; an operator may accept it in metadata."""
-    config = log_config("headless") | {"deny_delete": False}
+    config = log_config("headless") | {"deny_delete": False, "metadata": {"owner": "team a"}}
     admin = await Broker.open(nats.options("admin"))
     await api(admin, f"STREAM.CREATE.{config['name']}", config | {"first_seq": 5})
     with pytest.raises(Corrupt, match=r"4 acknowledged commits are gone \(missing: position 1 to"):
@@ -169,7 +169,8 @@ async def test_a_log_without_its_head_or_with_a_hole_is_refused(nats: Nats):
     await api(admin, f"STREAM.MSG.DELETE.{config['name']}", {"seq": 6})
     with pytest.raises(Corrupt, match=r"5 acknowledged .* 1 to 4, 6\)") as refused:
         await nats.log("headless")
-    assert f"nats stream edit {config['name']} --metadata {ACCEPTED}=5" in str(refused.value)
+    edit = f"nats stream edit {config['name']} --metadata 'owner=team a' --metadata {ACCEPTED}=5"
+    assert edit in str(refused.value)
     accepted = log_config("headless") | {"metadata": {ACCEPTED: "5"}}
     await api(admin, f"STREAM.UPDATE.{config['name']}", accepted)
     log = await nats.log("headless")

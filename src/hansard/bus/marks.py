@@ -23,9 +23,10 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any, Protocol
 
 import msgspec
@@ -465,9 +466,18 @@ def remedy(path: Path) -> str:
 
 OUTSIDE_REMEDY = (
     "Stop what writes and restore the broker's store from a backup that has them. To continue with "
-    "what is left: nats stream edit {stream} --metadata {key}={missing}"
+    "what is left: {command}"
 )
 """Remedy for a loss of an outside broker, for which no mark is kept."""
+
+
+def edited(stream: str, metadata: Mapping[str, str], key: str, value: object) -> str:
+    """Return the command that adds an entry to a stream's metadata; it replaces all of them."""
+    entries = {**metadata, key: value}.items()
+    named = [f"{name}={each}" for name, each in entries if not name.startswith("_nats.")]
+    return " ".join(
+        [f"nats stream edit {stream}", *(f"--metadata {quote(each)}" for each in named)]
+    )
 
 
 def when(moment: datetime) -> str:

@@ -38,7 +38,7 @@ from hansard.bus.jetstream.direct import (
 from hansard.bus.jetstream.push import LOG_AFTER_S, NO_ANSWER_S_MAX, RETRY_S, Push, passes
 from hansard.bus.jetstream.wire import NoResponders
 from hansard.bus.loggers import logger
-from hansard.bus.marks import Extent, Whole
+from hansard.bus.marks import Extent, Whole, edited
 from hansard.bus.portal import own_task
 from hansard.bus.sources import Archived, Message, Source
 from hansard.domain.errors import Corrupt
@@ -170,7 +170,7 @@ class Survey(msgspec.Struct, frozen=True):
             f"it accepted commits from position {first:,} on, and is empty: it was deleted, or its "
             "files were lost. Stop what writes and restore the broker's store from a backup that "
             f"has them. To give them up, and use the positions from {first:,} on again: "
-            f"nats stream edit {stream} --metadata {GIVEN_UP}=yes"
+            + edited(stream, self.streams[-1].metadata, GIVEN_UP, "yes")
         )
         return Corrupt(f"stream {stream!r}", fact)
 

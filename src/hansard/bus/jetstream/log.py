@@ -47,7 +47,7 @@ from hansard.bus.log import (
     UpTo,
 )
 from hansard.bus.loggers import logger
-from hansard.bus.marks import ACCEPTED, OUTSIDE_REMEDY, Extent, Newest, Witness, loss
+from hansard.bus.marks import ACCEPTED, OUTSIDE_REMEDY, Extent, Newest, Witness, edited, loss
 from hansard.bus.reads import ReadValidator, is_stream
 from hansard.bus.sources import Message
 from hansard.domain.errors import Corrupt, HansardError
@@ -56,8 +56,8 @@ from hansard.domain.ids import KeyStream, RunStream, StreamId, workspace_name
 if TYPE_CHECKING:
     from hansard.bus.jetstream.regions import Lag
 
-RECENT_POSITIONS, RECENT_POSITIONS_MAX = 500, 16_000
-"""First and longest part of the log that is read for the newest runs, in positions."""
+RECENT_POSITIONS, RECENT_POSITIONS_MAX = 500, 32_000
+"""Longest first part of the log, and longest stretch, read for the newest runs, in positions."""
 
 POSITIONS_A_RUN = 8
 """Positions of the first part for each requested run, if that is shorter."""
@@ -228,16 +228,17 @@ class Reader:
         return list(runs)
 
     async def newest_runs(self, most: int) -> list[str]:
-        """See `EventLog.newest_runs`: at most 32,000 positions, each part twice as long as the one
-        after it, or half as long if it is too large for one answer.
+        """See `EventLog.newest_runs`: reads at most 32,000 positions, each part twice as long as
+        the one after it, or half as long if it is too large for one answer.
         """
         pattern, runs = subjects.all_lives(self._workspace), dict[str, None]()
         end, span = await self.head(), min(RECENT_POSITIONS, POSITIONS_A_RUN * most)
-        while end > 0 and len(runs) < most and span <= RECENT_POSITIONS_MAX:
-            first = max(1, end - span + 1)
+        oldest = max(1, end - RECENT_POSITIONS_MAX + 1)
+        while end >= oldest and len(runs) < most:
+            first = max(oldest, end - span + 1)
             messages = await self._messages.matching(pattern, first, end)
-            if messages is None and span > 1:
-                span //= 2
+            if messages is None and first < end:
+                span = (end - first + 1) // 2
                 continue
             for message in reversed(messages or []):
                 stream = self._decode(message).stream if len(runs) < most else None
@@ -405,10 +406,10 @@ async def refuse_loss(direct: Direct, workspace: str) -> Survey:
         return at
     gaps = await _gaps(direct, at) if extent.missing else ""
     stream = at.streams[-1].stream if at.streams else subjects.log_stream(workspace)
+    metadata = at.streams[-1].metadata if at.streams else {}
+    command = edited(stream, metadata, ACCEPTED, extent.missing)
     remedy = (
-        witness.remedy(workspace)
-        if witness is not None
-        else OUTSIDE_REMEDY.format(stream=stream, key=ACCEPTED, missing=extent.missing)
+        witness.remedy(workspace) if witness is not None else OUTSIDE_REMEDY.format(command=command)
     )
     fact = loss(kept, extent, blobs, newest, gaps)
     raise Corrupt(f"workspace {workspace!r}", f"{fact}. {remedy}")
