@@ -244,10 +244,10 @@ def alone(data_dir: Path) -> Generator[Lease]:
     logins, whose programs do not count as users; and as `join`.
     """
     place = ServerFiles(Path(os.path.realpath(data_dir)))
-    if logins.read(place):
-        raise InUse(place.root, "it has restricted logins, whose programs cannot be counted")
+    _demand_no_logins(place)  # the reason also while programs use it
     deadline = time.monotonic() + START_S
     with _data_dir_errors(place), unused(place):
+        _demand_no_logins(place)  # one may have been made until then
         while (fd := _spawn(place, Durability.STRICT, deadline)) is None:
             if time.monotonic() >= deadline:
                 raise _too_late(place)
@@ -259,6 +259,11 @@ def alone(data_dir: Path) -> Generator[Lease]:
             yield Lease(info, fd)
         finally:
             os.close(fd)
+
+
+def _demand_no_logins(place: ServerFiles) -> None:
+    if logins.read(place):
+        raise InUse(place.root, "it has restricted logins, whose programs cannot be counted")
 
 
 def peek(data_dir: Path) -> ServerInfo | None:
