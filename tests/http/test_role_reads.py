@@ -105,8 +105,10 @@ async def test_a_role_gets_no_label_and_no_status_with_an_approval(
 
         await look()
         sending = asyncio.create_task(send())
-        while not (approvals := (await get(lab, "/inbox"))["approvals"]):  # noqa: ASYNC110 -- polled
+        approvals: list[Any] = []
+        while not approvals:
             await asyncio.sleep(0.05)
+            approvals = (await get(lab, "/inbox"))["approvals"]
         [request] = approvals
         assert (request["label"], request["run_status"]) == ("untrusted", "open")
         [shown] = (await get(approver, "/inbox"))["approvals"]
