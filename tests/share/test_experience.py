@@ -18,7 +18,7 @@ from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.experience import ExperienceStanding
 from hansard.domain.label import Label
-from hansard.ext.share.copies import demand_clean
+from hansard.ext.share.copies import commit_id, demand_clean, id_of, stream_of
 from hansard.ext.share.packs import PackReport, Packs
 from tests.conftest import THOROUGH
 from tests.exchange.support import places, sealed
@@ -244,6 +244,28 @@ def _graph(graph: str) -> Callable[..., bytes]:
         event["data"] |= {"content": content, "digest": experiences.digest_of(content)}
 
     return _forged(change)
+
+
+def test_a_publisher_takes_no_name_of_the_receiver(packed, publisher, home, other):
+    """An experience of a signed pack is called by its own name and digits of its publisher."""
+    made = packed()
+
+    def renamed(manifest, section):
+        manifest["also"] = ["experience/invite"]
+        lines = [json.loads(line) for line in section.splitlines()]
+        line = next(each for each in lines if "experience.installed" in each.get("body", ""))
+        line["stream"]["id"], body = "invite", json.loads(line["body"])
+        stream = stream_of("experience/invite")
+        copy = id_of(manifest["key"], manifest["workspace"], "", str(stream), "")
+        body["id"] = commit_id(copy, stream, 1, body["events"][0]["id"])
+        line["body"] = json.dumps(body)
+        return sealed(lines)
+
+    file = resigned(publisher, Path(made.file), renamed)
+    with hansard.connect(other, data_dir=home) as record:
+        with pytest.raises(BadValue, match="is called 'invite', not 'invite-"):
+            record.noun(Packs).add(file, key=publisher.public)
+        assert record.experiences.list().experiences == []
 
 
 DEEP = '{"format":"hansard.procedure.v1","x":' + "[" * 20_000 + "]" * 20_000 + "}"

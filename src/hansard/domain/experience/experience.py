@@ -202,6 +202,11 @@ def read(fields: Mapping[str, bytes], where: str = "the experience") -> Experien
     return experience
 
 
+def of(content: Mapping[str, str]) -> Experience:
+    """Read an experience from the texts of its files. Raises BadValue."""
+    return read({path: text.encode() for path, text in content.items()})
+
+
 def _demand_one(experience: Experience, where: str) -> None:
     """Check that the files belong to one experience. Raises BadValue."""
     if not NAME.fullmatch(experience.name) or len(experience.name) > NAME_CHARACTERS_MAX:

@@ -132,6 +132,12 @@ def stream_of(named: str) -> WorkspaceStream:
     return WorkspaceStream(kind, ids.name(kind, name))
 
 
+def name_of(publisher: str, workspace: str, experience: str, event: str) -> str:
+    """Return the name of the copy of an experience: no publisher takes a name without digits."""
+    copy = id_of(publisher, workspace, "", experience, event)
+    return f"{experience[:_NAME_CHARACTERS_MAX].rstrip('-')}-{copy[:8]}"
+
+
 def commit_id(copy: str, stream: StreamId, version: int, event: str) -> str:
     """Return the id of a commit of a copy."""
     return uuid8("hansard.copy", copy, str(stream), str(version), event)
@@ -197,9 +203,10 @@ async def also(
         hidden += not _shows_experience(rules, history)
     if stream.kind == experience.KIND and lines and not hidden:
         line = await _installed(workspace, stream.id, history, publisher, terms)
-        copy = id_of(publisher, workspace.log.workspace, "", named, line[0].id)
-        name = stream.id[:_NAME_CHARACTERS_MAX].rstrip("-")
-        stream, lines = WorkspaceStream(experience.KIND, f"{name}-{copy[:8]}"), [line]
+        event = msgspec.json.decode(line[0].data, type=ExperienceInstalled)
+        content: dict[str, str] = await versions.fetched(workspace, event.content)
+        name = name_of(publisher, workspace.log.workspace, experience.of(content).name, line[0].id)
+        stream, lines = WorkspaceStream(experience.KIND, name), [line]
     of = str(stream)
     made = Copy(id_of(publisher, workspace.log.workspace, "", of, ""), of, "")
     builder = _Builder(workspace, made, whole=True)

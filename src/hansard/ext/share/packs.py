@@ -523,7 +523,7 @@ def _demand_own(manifest: Manifest, blobs: dict[str, bytes], line: writer.Line) 
         if not _is_owned(manifest, line.stream, commit):
             raise Damaged(f"version {line.version} of {line.stream} is not its publisher's")
         if isinstance(line.stream, WorkspaceStream) and line.stream.kind == experience.KIND:
-            _demand_untrusted(commit, manifest.key, named)
+            _demand_untrusted(manifest, line.stream.id, commit, named)
         return
     if run != copies.id_of(manifest.key, *origin, of.run, of.shown):
         raise Damaged(f"run {run} is no copy of its publisher's")
@@ -533,7 +533,9 @@ def _demand_own(manifest: Manifest, blobs: dict[str, bytes], line: writer.Line) 
         _demand_marked(line, run, copies.origin_of(*origin, of.run))
 
 
-def _demand_untrusted(commit: Commit, key: str, blobs: Mapping[str, bytes]) -> None:
+def _demand_untrusted(
+    manifest: Manifest, name: str, commit: Commit, blobs: Mapping[str, bytes]
+) -> None:
     """Raise Damaged for a commit that is not the only version of an experience as its files state
     it: a person here decides whether it may act.
     """
@@ -542,19 +544,21 @@ def _demand_untrusted(commit: Commit, key: str, blobs: Mapping[str, bytes]) -> N
         if (
             not isinstance(event, ExperienceInstalled)
             or more
-            or (commit.version, event.version, event.key) != (1, 1, key)
+            or (commit.version, event.version, event.key) != (1, 1, manifest.key)
             or not join(commit.label).untrusted
         ):
             raise Damaged("an experience is more than one untrusted version of its publisher")
         content = payload.run_fetch(payload.unpack(event.content), lambda sha256, _: blobs[sha256])
         plain = msgspec.convert(content, dict[str, str])
-        about = experience.about(
-            experience.read({path: each.encode() for path, each in plain.items()})
-        )
+        made = experience.of(plain)
+        about, event_id = experience.about(made), commit.events[0].id
     except (RecordError, BadValue, LookupError, RecursionError, ValueError) as error:
         raise Damaged(f"an experience cannot be read: {error}") from error
     if (experience.digest_of(plain), about) != (event.digest, event.about):
         raise Damaged("an experience is not what its files are")
+    own = copies.name_of(manifest.key, manifest.workspace, made.name, event_id)
+    if name != own:
+        raise Damaged(f"an experience is called {name!r:.80}, not {own!r}")
 
 
 def _is_owned(manifest: Manifest, stream: StreamId, commit: Commit) -> bool:
