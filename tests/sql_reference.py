@@ -48,7 +48,8 @@ These columns mean the same in every table. A table's section lists their names.
 """
 
 INTRO = """\
-Each section begins with what one row is. [General columns](../sql.md#general-columns).
+Each section begins with what one row is. Columns of most tables are explained
+[once](../sql.md#general-columns).
 """
 
 ROW = "One row per "

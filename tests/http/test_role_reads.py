@@ -32,6 +32,12 @@ query = true
 [[roles.approver.sees]]
 name = "requests"
 kinds = ["approval.requested"]
+[roles.editor]
+[[roles.editor.sees]]
+name = "prompts"
+kinds = ["prompt.*"]
+[roles.editor.may]
+query = true
 [roles.blind]
 """
 
@@ -115,6 +121,20 @@ async def test_a_role_gets_no_label_and_no_status_with_an_approval(
         assert shown == request | {"label": "", "run_status": None}
         await lab.record.approvals.grant(request["approval"], by="eva")
         await sending
+
+
+async def test_a_prompt_is_read_by_its_name(lab: Lab, tmp_path: Path) -> None:
+    """By the operator, and by a role that sees its events; to another role it does not exist."""
+    await lab.record.prompts.add("tone", "Be brief.")
+    async with (
+        caller(lab, tmp_path, "reader") as reader,
+        caller(lab, tmp_path, "editor") as editor,
+    ):
+        for each in (lab, editor):
+            [version] = (await get(each, "/prompts/tone"))["versions"]
+            assert version["version"] == 1
+        hidden = await reader.http.get(reader.at("/prompts/tone"))
+        assert hidden.status_code == 404
 
 
 async def test_hidden_is_absent(lab: Lab, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.later
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     """Return the schema, and no rows."""
-    made = support.opened(tmp_path_factory.mktemp("oracles"))
+    made = support.opened(tmp_path_factory.mktemp("oracles"), optimized=True)
     yield made
     made.close()
 

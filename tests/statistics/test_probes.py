@@ -21,7 +21,7 @@ VALUES = ("female", "male")
 @pytest.fixture(scope="module")
 def macros(tmp_path_factory) -> Iterator[Store]:
     """Yield an empty store with the schema."""
-    made = support.opened(tmp_path_factory.mktemp("macros"))
+    made = support.opened(tmp_path_factory.mktemp("macros"), optimized=True)
     yield made
     made.close()
 

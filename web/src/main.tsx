@@ -16,13 +16,16 @@ listen();
 
 const app = document.getElementById("app")!;
 
+const refused = (error: unknown) =>
+  render(<main id="content" class="view"><Failed problem={asProblem(error)} again={() => location.reload()} /></main>, app);
+
 function show(): void {
   if (place.value.path === "/") go("/runs", {}, { replace: true });
   void match(place.value.path)?.view.load().catch(() => undefined); // on its way while the server states who asks
   const me = whoAmI();
   const source = new HttpSource(place.value.workspace, me);
   const draw = () => render(<SourceContext.Provider value={source}><Shell source={source} /></SourceContext.Provider>, app);
-  me.then(({ operator }) => (isOperator.value = operator), () => undefined).then(draw); // each view shows its own refusal
+  me.then(({ operator }) => { isOperator.value = operator; draw(); }, refused);
 }
 
 // Without a workspace in the address: the only one, or a choice.
@@ -38,4 +41,4 @@ function choose({ workspaces }: Me): void {
 }
 
 if (place.value.workspace) show();
-else whoAmI().then(choose, (error) => render(<main id="content" class="view"><Failed problem={asProblem(error)} again={() => location.reload()} /></main>, app));
+else whoAmI().then(choose, refused);

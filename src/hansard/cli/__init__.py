@@ -387,15 +387,19 @@ _USAGE_ERROR: Any = typer.BadParameter.__base__
 """Class of errors of the command line; typer exports only this subclass of it."""
 
 
+def _typed_command() -> str:
+    """Return the command in the arguments, which could not be parsed, as far as it is known."""
+    words = sys.argv[1:]
+    typed = (path for i in range(len(words)) for path in (" ".join(words[i : i + 2]), words[i]))
+    return f"hansard {next(filter(commands().__contains__, typed), '')}".strip()
+
+
 def _print_usage_error(error: Any) -> None:
     message = error.format_message()
     if "\n" in message:  # the help of a group without a command
         error.show()
         return
-    words = sys.argv[1:]
-    typed = (path for i in range(len(words)) for path in (" ".join(words[i : i + 2]), words[i]))
-    path = f"hansard {next(filter(commands().__contains__, typed), '')}".strip()
-    path = error.ctx.command_path if error.ctx is not None else path
+    path = error.ctx.command_path if error.ctx is not None else _typed_command()
     remedy = "" if "'hansard" in message else f"; see '{path} --help'"
     if "command 'list'" in message and getattr(
         error.ctx.command if error.ctx is not None else None, "invoke_without_command", False

@@ -315,7 +315,7 @@ async def compare(
     """Compare the arms of an experiment.
 
     The metrics of the plan are judged; without a plan the only scored metric, or that of --metric.
-    Without a better direction there is no verdict.
+    There is no verdict unless the plan or an option says which direction is better.
 
     Trials are paired by task. The verdict is 'better', 'worse' or 'cannot tell', or it names the
     obstacle (docs/statistics.md). A trial without a value counts as a failure unless the plan says

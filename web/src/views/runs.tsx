@@ -131,7 +131,9 @@ function Filters({ workflows, isRole, textRef }: { workflows: string[]; isRole: 
 
 export default function Runs() {
   const chosen = Object.fromEntries([...FILTERS, "sort"].map((name) => [name, query.value[name]]));
-  const [size, setSize] = useState(PAGE);
+  const filter = JSON.stringify(chosen);
+  const [more, setMore] = useState({ filter, size: PAGE });
+  const size = more.filter === filter ? more.size : PAGE;
   const read = useRead<RunsAnswer>("/runs", { ...chosen, limit: size });
   const [at, setAt] = useState(0);
   const text = useRef<HTMLInputElement | null>(null);
@@ -158,7 +160,7 @@ export default function Runs() {
         {() => runs.length ? (
           <div class="panel-box">
             <VirtualList size={runs.length} height={ROW_HEIGHT} current={here} label="Runs" class="runs-list" row={(index, place) => <Row key={runs[index].run} run={runs[index]} isCurrent={index === here} place={place} />} />
-            {next && (size < SHOWN_MAX ? <button type="button" class="more" disabled={read.loading} onClick={() => setSize(size + PAGE)}>Show the next {PAGE}</button> : <p class="note">No more than {count(SHOWN_MAX)} runs are shown: filter or order them to see others.</p>)}
+            {next && (size < SHOWN_MAX ? <button type="button" class="more" disabled={read.loading} onClick={() => setMore({ filter, size: size + PAGE })}>Show the next {PAGE}</button> : <p class="note">No more than {count(SHOWN_MAX)} runs are shown: filter {read.data?.found === null ? "" : "or order "}them to see others.</p>)}
           </div>
         ) : (
           <Empty>{filters.length ? `No run matches ${filters.join(", ")}${leftOut(read.data!) ? `: ${leftOut(read.data!)}` : ""}.` : <>This workspace has no runs. `hansard demo` and `hansard quickstart` record some.</>}</Empty>

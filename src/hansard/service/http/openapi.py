@@ -199,7 +199,7 @@ def _of_slice(path: str) -> dict[str, Any]:
     """Return the operation of a slice's path, whose body is the format of another program."""
     return {
         "operationId": "post_" + path.strip("/").replace("/", "_"),
-        "summary": f"Post to {path}, in the format of the sending program",
+        "summary": "Receive what another program sends in its own format",
         "requestBody": {"required": True, "content": {"application/json": {}}},
         "responses": {
             f"{HTTPStatus.OK.value}": {"description": "The answer"},
