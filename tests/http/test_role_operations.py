@@ -91,7 +91,7 @@ async def test_reads_of_trusted_programs_are_refused(lab: Lab, tmp_path: Path):
             "/commits/1/raw",
             "/commits/999/raw",
             "/events/1.0/raw",
-            "?wait_for=1",
+            "/record/runs?wait_for=1",
         ):
             answer = await author.http.get(author.at(path))
             assert answer.status_code == 403, path

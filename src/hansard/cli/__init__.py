@@ -401,9 +401,8 @@ def _print_usage_error(error: Any) -> None:
         return
     path = error.ctx.command_path if error.ctx is not None else _typed_command()
     remedy = "" if "'hansard" in message else f"; see '{path} --help'"
-    if "command 'list'" in message and getattr(
-        error.ctx.command if error.ctx is not None else None, "invoke_without_command", False
-    ):
+    group = error.ctx.command if error.ctx is not None else None
+    if "command 'list'" in message and getattr(group, "invoke_without_command", False):
         remedy = f"; '{path}' lists them"
     sys.stderr.write(f"error: {message[:1].lower()}{message[1:].rstrip('.')}{remedy}\n")
 
