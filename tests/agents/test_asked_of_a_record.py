@@ -10,6 +10,8 @@ import rich.console
 
 import hansard
 from hansard import testing
+from hansard.agents.workspace import Workspace
+from hansard.inspect.run_diff import ComparedRun, run_diff
 from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.later
@@ -141,6 +143,12 @@ def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
     assert raised.value.package == "polars"
 
 
+async def durations(workspace: Workspace) -> list[float | None]:
+    """Return how long run r took, as each side of a comparison states it."""
+    sides = (await run_diff(workspace, "r", "r")).lines()
+    return [each.duration_ms for each in sides if isinstance(each, ComparedRun)]
+
+
 @pytest.mark.slow(cases=1)
 async def test_a_file_of_roles_is_applied_and_a_role_viewed(lab: Lab, tmp_path: Path):
     """Each applied role is reported as new or not; a view shows what the role sees, on record."""
@@ -151,10 +159,12 @@ async def test_a_file_of_roles_is_applied_and_a_role_viewed(lab: Lab, tmp_path: 
         assert await record.roles.apply_file(str(file)) == {"reader": False}
         async with record.run("w", run="r") as session:
             await session.message("user", "hello")
+        before = await durations(record.workspace)
         seen = await record.roles.view("r", role="reader", by="ann")
         assert [shown.type for _, shown in seen.events] == ["message.added.v1"]
         served = await record.sql("SELECT count(*) FROM views_served WHERE run = 'r'")
         assert served.rows == [(1,)]
+        assert await durations(record.workspace) == before, "a view is no work of the run"
         with pytest.raises(hansard.BadValue, match="role="):
             await record.roles.view("r")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,7 @@ from hansard.bus import subjects
 from hansard.bus.commits import decode, record, revive
 from hansard.bus.log import RawMessage, Stored
 from hansard.domain import integrity
+from hansard.domain.access import ViewServed
 from hansard.domain.agent import SessionBegan
 from hansard.domain.decider import TAG, Quarantined
 from hansard.domain.errors import Corrupt, UnknownEvent
@@ -158,10 +160,13 @@ def began(history: Sequence[Stored]) -> EventTime:
 
 
 def last(history: Sequence[Stored]) -> EventTime:
-    """Return the time of the newest commit; of an import the source's last time, if any."""
+    """Return the time of the newest commit but views that were served later; of an import the
+    source's last time, if any.
+    """
+    work = (each for each in reversed(history) if each.commit.events[-1].type != ViewServed.tag)
     return _first(
         time_of(stored, recorded)
-        for stored in reversed(history)
+        for stored in itertools.chain(work, reversed(history))
         for recorded in reversed(stored.commit.events)
     )
 

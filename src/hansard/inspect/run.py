@@ -33,7 +33,6 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, Origin, RunStreams, Stored, UpTo
 from hansard.bus.reads import EventTime, Time, began, is_imported, last, own, time_stored
 from hansard.domain import payload
-from hansard.domain.access import ViewServed
 from hansard.domain.agent import AgentState, DecisionMade, MessageAdded, SessionBegan
 from hansard.domain.board import (
     RESERVED,
@@ -942,6 +941,5 @@ async def _summarize(workspace: Workspace, life: RunLife, *, is_long: bool) -> R
     tokens = _used(states, ("input_tokens", "output_tokens"))
     made.tokens = None if tokens is None else round(tokens)
     ours = own(life.run, commits)
-    work = [each for each in ours if each.commit.events[-1].type != ViewServed.tag]
-    made.last, made.position = last(work or ours).time, commits[-1].position
+    made.last, made.position = last(ours).time, commits[-1].position
     return made
