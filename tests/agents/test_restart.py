@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.errors import Fenced, InDoubt, Refused
+from hansard.errors import Blocked, Fenced, InDoubt, Refused
 from tests.cli.support import Call, ended, until
 from tests.faults import _warm
 
@@ -291,6 +291,26 @@ def test_an_error_says_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert frames(error) == ["fails", "wrong"]
     monkeypatch.setenv("HANSARD_DEBUG", "1")
     assert "execute" in frames(fails(tmp_path))
+
+
+def test_a_refused_call_is_not_only_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A resume alone meets the same refusal: the note says so."""
+    monkeypatch.setattr(sys, "argv", ["mail.py"])
+
+    @hansard.tool(effects="once")
+    def send() -> None: ...
+
+    with (
+        pytest.raises(Blocked) as caught,
+        hansard.connect(data_dir=tmp_path) as record,
+        record.run("w", run="r1", agent="bob", role="r", gate=[hansard.deny("send")]),
+    ):
+        send()
+    [note] = caught.value.__notes__
+    assert note.endswith(
+        "The same call is refused again: act as above first; "
+        "then resume it: hansard run resume r1 -- python mail.py"
+    )
 
 
 def test_a_doubt_is_settled_before_the_run_is_resumed(tmp_path, monkeypatch, call: Call):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 import msgspec
 
-from hansard.agents.errors import AgentError, NeedsSettling, ResultMismatch
+from hansard.agents.errors import AgentError, Blocked, NeedsSettling, ResultMismatch
 from hansard.agents.policy.gate import AskFirst, Budget, CallRule, GateRule
 from hansard.agents.runs import Options
 from hansard.agents.steps.ledger import Mode
@@ -465,6 +465,8 @@ def explain(error: BaseException, run: str, step: str, settle: str = "") -> None
         how = f"A call is in doubt; settle it first: {settle}\nThen resume it: {resume}"
     elif isinstance(error, Fenced):
         how = f"Another process continues the run: hansard run show {shlex.quote(run)}"
+    elif isinstance(error, Blocked):
+        how = f"The same call is refused again: act as above first; then resume it: {resume}"
     else:
         how = f"Resume it: {resume}"
     note = f"this ended run {run} after {step}. {how}"
