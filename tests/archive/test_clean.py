@@ -137,7 +137,7 @@ def test_a_blob_is_deleted_only_when_no_program_can_name_it(
         with monkeypatch.context() as patch:
             patch.setattr(lease, "ENDING_S", 0.5)
             refused = clean(home, capsys, patch, "--yes")
-        assert "no blob was deleted" in refused
+        assert "3 blobs kept: the data directory" in refused
         assert f"would delete {name(LATE)}" in refused
         server = lease.peek(home)
         assert server is not None

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import msgspec
 
 from hansard.broker import private_copy
-from hansard.broker.lease import InUse, alone
+from hansard.broker.lease import ServerError, alone
 from hansard.bus.archive import archive_at
-from hansard.bus.errors import NotFound
+from hansard.bus.errors import BusError, NotFound
 from hansard.bus.jetstream.client import Broker as Connection
 from hansard.bus.jetstream.client import BrokerOptions
 from hansard.bus.jetstream.direct import Direct
@@ -210,20 +210,22 @@ async def clean(
             add(name, place, size, deleted=yes)
     if not parts:
         parts.append(Hint(f"workspace {config.workspace!r} has no archived generation"))
-    count, blobs, kept = await _orphaned_blobs(config, yes=yes)
+    count, blobs, deleted, kept = await _orphaned_blobs(config, yes=yes)
     parts.append(Hint(f"the broker: {counted(count, 'blob')}, {len(blobs):,} of them in no commit"))
     for name, size in sorted(blobs.items()):
-        add(f"blob {name}", "broker", size, deleted=yes and not kept)
+        add(f"blob {name}", "broker", size, deleted=name in deleted)
     if orphans and not yes:
         parts.append(Hint("nothing was deleted: 'hansard tiers clean --yes' deletes these objects"))
     elif kept:
-        parts.append(Hint(f"no blob was deleted: {kept}"))
+        parts.append(Hint(f"{counted(len(blobs) - len(deleted), 'blob')} kept: {kept}"))
     output.show(_Rows(orphans), parts)
 
 
-async def _orphaned_blobs(config: Settings, *, yes: bool) -> tuple[int, dict[str, int], str]:
-    """Return the number of blobs, the bytes of those that no commit names, and with `yes` why they
-    were not deleted; empty if they were.
+async def _orphaned_blobs(
+    config: Settings, *, yes: bool
+) -> tuple[int, dict[str, int], set[str], str]:
+    """Return the number of blobs, the bytes of those that no commit names, those of them that were
+    deleted, and with `yes` why others were not.
 
     A blob is stored before the commit that names it, and one that exists already is not stored
     again. So an unnamed blob is deleted only while no other process uses the data directory.
@@ -239,7 +241,7 @@ async def _orphaned_blobs(config: Settings, *, yes: bool) -> tuple[int, dict[str
             await raw.close()
     finally:
         await broker.release()
-    kept = ""
+    kept, deleted = "", set[str]()
     if yes and blobs and broker.admin is None:
         kept = "a program on a broker of your own may be about to name one, and cannot be seen"
     elif yes and blobs:
@@ -252,11 +254,12 @@ async def _orphaned_blobs(config: Settings, *, yes: bool) -> tuple[int, dict[str
                     await raw.drop_named(blobs, head)
                     for sha256 in blobs:
                         await raw.delete_blob(sha256)
+                        deleted.add(sha256)
                 finally:
                     await raw.close()
-        except InUse as error:
+        except (ServerError, BusError) as error:
             kept = str(error)
-    return count, {each: sizes[each] for each in blobs}, kept
+    return count, {each: sizes[each] for each in blobs}, deleted, kept
 
 
 class _Rows(Answer):
