@@ -383,6 +383,8 @@ async def test_approvals_and_doubts_are_answered_on_record(
     cards = tab.page.locator("section:has(#approvals) .card")
     assert await cards.count() == len(waiting) == 3
     assert await cards.locator("header .chip").all_inner_texts() == ["untrusted"] * 3
+    await cards.first.get_by_role("button", name="Deny", exact=True).click()
+    assert "State the reason" in await cards.first.inner_text()
     for button, reason in (("Grant", "read it"), ("Deny", "too early")):
         number = await cards.count()
         await cards.first.get_by_label("Reason").fill(reason)

@@ -48,7 +48,12 @@ function ApprovalCard({ it, done }: { it: Approval; done: () => void }) {
   const { act, busy, problem } = useWrite();
   const isOpen = it.standing === "pending";
   const diff = it.arguments?.diff;
-  const answer = (name: "grant" | "deny") => act((source) => source.post(`/approvals/${name}`, { approval: it.approval, reason }).then(done));
+  const [isMissing, setMissing] = useState(false);
+  const answer = (name: "grant" | "deny") => {
+    setMissing(name === "deny" && !reason.trim());
+    if (name === "deny" && !reason.trim()) return;
+    void act((source) => source.post(`/approvals/${name}`, { approval: it.approval, reason }).then(done));
+  };
   return (
     <article class="card" aria-label={`${it.tool} of ${it.agent}`}>
       <header>
@@ -66,6 +71,7 @@ function ApprovalCard({ it, done }: { it: Approval; done: () => void }) {
           <button type="button" class="bad" disabled={busy} onClick={() => answer("deny")}>Deny</button>
         </div>
       )}
+      {isMissing && <p class="bad-text" role="alert">State the reason first: a denied call stays denied, and its agent gets the reason.</p>}
       {problem && <Failed problem={problem} />}
     </article>
   );
