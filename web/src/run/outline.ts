@@ -197,29 +197,17 @@ export class Outline {
   }
 
   // Type without its version, such as "step.requested".
-  typeName(number: number): string {
-    return this.types[this.type[number]].replace(/\.v\d+$/, "");
-  }
+  typeName(number: number): string { return this.types[this.type[number]].replace(/\.v\d+$/, ""); }
 
-  statusOf(number: number): string {
-    return this.statuses[this.status[number]];
-  }
+  statusOf(number: number): string { return this.statuses[this.status[number]]; }
 
-  agentOf(number: number): Agent {
-    return this.agents[this.agent[number]];
-  }
+  agentOf(number: number): Agent { return this.agents[this.agent[number]]; }
 
-  isAgents(number: number): boolean {
-    return this.agents[this.agent[number]].name !== OUTER;
-  }
+  isAgents(number: number): boolean { return this.agents[this.agent[number]].name !== OUTER; }
 
-  kindOfItem(item: number): Kind {
-    return KINDS[this.kind[item]];
-  }
+  kindOfItem(item: number): Kind { return KINDS[this.kind[item]]; }
 
-  address(number: number): string {
-    return `${this.position[number]}.${this.index[number]}`;
-  }
+  address(number: number): string { return `${this.position[number]}.${this.index[number]}`; }
 
   // The event at an address: the last at or before it; with an index that exists exactly that one.
   at(position: number, index = Infinity): number {
