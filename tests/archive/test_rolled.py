@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 import pytest
 
 import hansard
+from hansard.bus import archive as archiving
 from hansard.bus import recheck, subjects
 from hansard.bus.archive import archive_at
 from hansard.bus.errors import ArchiveUnavailable
@@ -166,6 +168,45 @@ def test_without_its_archive_writers_go_on_and_readers_are_refused(tmp_path: Pat
         assert record.state(old).life.status == "completed"
 
 
+@pytest.mark.parametrize("cached", [True, False])
+def test_an_archive_that_is_gone_is_reported_also_while_a_cache_has_it(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    cached: bool,
+) -> None:
+    """By check, show and clean, with the positions; no read creates the folder again."""
+    home, place = tmp_path / "data", tmp_path / "archive"
+    with hansard.connect(workspace=WORKSPACE, data_dir=home) as record:
+        old = team(record)
+        assert roll(home, str(place)) == (1, [0])
+
+        def call(*arguments: str) -> Any:
+            return ran(
+                capsys, monkeypatch, ["--data-dir", home, "-w", WORKSPACE, *arguments, "--json"]
+            )
+
+        assert call("check").code == 0
+        assert record.state(old).life.status == "completed"
+        away = place.rename(tmp_path / "away")
+        if not cached:
+            archiving._archive.cache_clear()
+            archiving._tiers.cache_clear()
+            shutil.rmtree(home / "archive-cache")
+        result = call("check")
+        first = result.lines[0]
+        assert (result.code, first["finding"], first["position"]) == (1, "archive", 1)
+        assert "at positions 1 to " in first["fact"]
+        assert "hansard check" not in result.out
+        assert result.lines[-1]["wrong"] >= 1
+        assert [each["tier"] for each in call("tiers", "show").lines[:-1]] == ["missing", "live"]
+        assert "at positions 1 to " in call("tiers", "clean").err
+        assert not place.exists()
+        away.rename(place)
+        assert call("check").code == 0
+        assert call("tiers", "show").lines[0]["tier"] == "archive"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("jump_s", [-86_400.0, 86_400.0])
 def test_a_clock_that_jumps_changes_when_a_log_is_rolled_and_no_read(
@@ -241,6 +282,9 @@ def test_what_killed_processes_left_is_deleted_and_nothing_else(
         assert answer.code == 0, answer.err
         found = [(each["object"], each["bytes"], each["deleted"]) for each in answer.lines]
         assert found == ([(left, 4, deleted)] if deleted is not None else [])
+    assert (
+        "; 1 at positions not archived yet kept" in ran(capsys, monkeypatch, [*line, "clean"]).err
+    )
     assert asyncio.run(store.names(WORKSPACE)) == before | {kept: 4}
     asyncio.run(store.delete(kept))
 

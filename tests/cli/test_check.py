@@ -107,7 +107,9 @@ def test_what_the_log_was_not_compared_with_is_named(home: Path, workspace: str,
     plant(home, workspace, *begun())
     output = call("check", workspace=workspace).out
     assert re.search(
-        r"; not compared with (the broker's mark and )?the tables: not available", output
+        r"; not compared with (the broker's mark \([^)]*\) and )?the tables \(none are published: "
+        r"a query with 'hansard sql' makes them\)",
+        output,
     )
 
 

@@ -133,7 +133,7 @@ def test_a_sound_log_is_called_clean(files: Files, cli: Call):
     assert result.code == 0, result.out
     assert re.search(
         r"compared with the broker's mark \(position (\d+)\), the tables \(position \1\), "
-        r"what is published \(position \1\): nothing is wrong",
+        r"the published tables \(position \1\): nothing is wrong",
         result.out,
     )
 

@@ -702,6 +702,7 @@ class Kind(StrEnum):
     """The subject of a finding."""
 
     SETTINGS = "settings"
+    ARCHIVE = "archive"
     POSITION = "position"
     BODY = "body"
     QUARANTINE = "quarantine"
@@ -779,6 +780,10 @@ class Source(Protocol):
         """List differences between the streams' settings and ours."""
         ...
 
+    async def lost_from_archive(self) -> list[tuple[int, str]]:
+        """List what the archive's store lacks: first positions, and facts."""
+        ...
+
 
 OnFinding = Callable[[Finding], None]
 Progress = Callable[[str, int, int], None]
@@ -816,6 +821,8 @@ async def check(
         take(finding)
     for fact in await source.contradictions():
         count(Kind.SETTINGS, fact, {})
+    for position, fact in await source.lost_from_archive():
+        count(Kind.ARCHIVE, fact, {"position": position})
     recheck = await _log(source, summary, known, count, progress)
     summary.commits, summary.events = recheck.commits, recheck.events
     summary.streams, summary.runs = len(recheck.streams), len(recheck.runs)
@@ -832,22 +839,33 @@ async def _log(
     is_loss = extent.missing > _accepted(extent, known)
     recheck, memory, compared = Recheck(count), Memory(source), Compared(known, count)
     at = 0
-    async for message in source.follow(0, until=summary.position):
-        if message.position != at + 1:
-            remedy = LOST if is_loss else "this loss was accepted"
-            fact = f"positions {at + 1} to {message.position - 1} are missing: {remedy}"
-            count(Kind.POSITION, fact, {"position": message.position}, wrong=is_loss)
-        at = message.position
-        if message.fault is not None:
-            count(Kind.BODY, str(message.fault), {"position": at})
-        copied = message.origin is not None
-        read = recheck.message(message.position, message.subject, message.body, copied=copied)
-        if read is not None:
-            for version, why in await memory.unfit(*read):
-                where = {"position": at, "stream": str(read[0])}
-                count(Kind.EVENT, f"version {version} of this memory does not fit: {why}", where)
-        compared.message(message.position, message.subject, message.body)
-        progress("commits", at, summary.position)
+    try:
+        async for message in source.follow(0, until=summary.position):
+            if message.position != at + 1:
+                remedy = LOST if is_loss else "this loss was accepted"
+                fact = f"positions {at + 1} to {message.position - 1} are missing: {remedy}"
+                count(Kind.POSITION, fact, {"position": message.position}, wrong=is_loss)
+            at = message.position
+            if message.fault is not None:
+                count(Kind.BODY, str(message.fault), {"position": at})
+            copied = message.origin is not None
+            read = recheck.message(message.position, message.subject, message.body, copied=copied)
+            if read is not None:
+                for version, why in await memory.unfit(*read):
+                    where = {"position": at, "stream": str(read[0])}
+                    count(
+                        Kind.EVENT, f"version {version} of this memory does not fit: {why}", where
+                    )
+            compared.message(message.position, message.subject, message.body)
+            progress("commits", at, summary.position)
+    except Corrupt as error:  # as of a generation that is in no store and no cache
+        fact = (
+            f"{error.where}: {error.fact}. From position {at + 1:,} on nothing was checked, or "
+            "compared with marks: run this command again after that"
+        )
+        count(Kind.POSITION, fact, {"position": at + 1})
+        summary.position, summary.marks = at, {}
+        return recheck
     if at < summary.position:
         fact = f"positions {at + 1} to {summary.position} are missing at the end: {LOST}"
         count(Kind.POSITION, fact, {"position": summary.position})

@@ -25,6 +25,7 @@ from hansard.domain.choices import counted, listed
 from hansard.domain.errors import Corrupt
 from hansard.inspect.answer import Answer
 from hansard.inspect.status import (
+    PUBLISHED,
     Health,
     Projection,
     Published,
@@ -81,6 +82,13 @@ def _line(finding: Finding) -> Text:
     return output.cell(f"{word}{finding.kind.value}{place}: {finding.fact}", style)
 
 
+MARKS = (
+    ("the broker's mark", (), "an embedded broker writes it some seconds after it starts"),
+    ("the tables", (PUBLISHED,), "none are published: a query with 'hansard sql' makes them"),
+)
+"""Marks that a log is compared with, others that replace them, and why one may be missing."""
+
+
 def _words(summary: Summary) -> str:
     read = (
         f"{counted(summary.commits, 'commit')}, {counted(summary.events, 'event')}, "
@@ -91,9 +99,11 @@ def _words(summary: Summary) -> str:
     )
     beside = ", ".join(f"{who} (position {at})" for who, at in summary.marks.items())
     compared = f"; compared with {beside}" if beside else ""
-    missing = [who for who in ("the broker's mark", "the tables") if who not in summary.marks]
-    if missing:
-        compared = f"; not compared with {listed(missing)}: not available{compared}"
+    missing = [
+        f"{who} ({why})" for who, others, why in MARKS if not {who, *others} & {*summary.marks}
+    ]
+    if missing and (summary.marks or not summary.wrong):
+        compared = f"; not compared with {listed(missing)}{compared}"
     if summary.wrong:
         return f"checked {read}{compared}: {summary.wrong} wrong"
     return f"checked {read}{compared}: nothing is wrong"

@@ -90,6 +90,7 @@ class TierReport(Answer):
     cache_bytes: int
     cache_bytes_max: int
     cache_oldest_s: float
+    missing: list[str] = []
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """Yield the parts of the log, then the cache."""
@@ -117,7 +118,8 @@ async def show() -> None:
     """Show where a log's commits are, and the cache of the archive.
 
     'live' is the stream that is written, 'sealed' one that is not archived or not deleted yet,
-    'archive' the object store. Hits and evictions of a running service are in its /metrics.
+    'archive' the object store, 'missing' what the store lost. Hits and evictions of a running
+    service are in its /metrics.
     """
     config = settings()
     at = await _survey(config)
@@ -140,7 +142,7 @@ async def show() -> None:
     )
     if report.cache_bytes:
         cache += f", the oldest used {report.cache_oldest_s:,.0f} s ago"
-    output.show(report, [output.table(_TIERS, rows), Hint(cache)])
+    output.show(report, [output.table(_TIERS, rows), *map(Hint, [*report.missing, cache])])
 
 
 @tiers.command("sql")
@@ -198,17 +200,24 @@ async def clean(
             Hint(f"{'deleted' if deleted else 'would delete'} {name} ({output.size(size)})")
         )
 
-    for place, entries in itertools.groupby(await _archived(config), key=lambda each: each.place):
-        archive = archive_at(config.workspace, place)
-        count, names = await archive.orphans([*entries])
-        parts.append(
-            Hint(f"{place}: {counted(count, 'segment')}, {len(names):,} of them without a manifest")
-        )
+    archived = await _archived(config)
+    for place, entries in itertools.groupby(archived, key=lambda each: each.place):
+        archive, generations = archive_at(config.workspace, place), [*entries]
+        missing = await archive.missing(generations)
+        for fact in missing.values():
+            output.hint(f"{place}: {fact}; nothing is deleted there")
+        if missing:
+            continue
+        count, names, others = await archive.orphans(generations)
+        line = f"{place}: {counted(count, 'segment')}, {len(names):,} of them without a manifest"
+        if others:
+            line += f"; {others:,} at positions not archived yet kept: a roll may be storing them"
+        parts.append(Hint(line))
         for name, size in sorted(names.items()):
             if yes:
                 await archive.tiers.store.delete(name)
             add(name, place, size, deleted=yes)
-    if not parts:
+    if not archived:
         parts.append(Hint(f"workspace {config.workspace!r} has no archived generation"))
     count, blobs, deleted, kept = await _orphaned_blobs(config, yes=yes)
     parts.append(Hint(f"the broker: {counted(count, 'blob')}, {len(blobs):,} of them in no commit"))
@@ -291,12 +300,18 @@ async def _archived(config: Settings) -> Sequence[Archived]:
 async def _report(config: Settings, at: Survey) -> TierReport:
     """Collect the figures of the tiers. Raises ArchiveUnavailable, Corrupt."""
     tiers_: list[Tier] = []
-    cache = None
-    for each in at.archived:
-        archive = archive_at(config.workspace, each.place)
+    cache, facts = None, list[str]()
+    for place, group in itertools.groupby(at.archived, key=lambda each: each.place):
+        archive, generations = archive_at(config.workspace, place), [*group]
         cache = archive.tiers.figures()["L2"]
-        size = sum(part.size for part in await archive.segments_of([each]))
-        tiers_.append(Tier("archive", each.place, each.first, each.last, each.messages, size))
+        missing = await archive.missing(generations)
+        facts += [f"{place}: {fact}" for fact in missing.values()]
+        for each in generations:
+            tier, size = "missing", 0
+            if each.generation not in missing:
+                tier = "archive"
+                size = sum(part.size for part in await archive.segments_of([each]))
+            tiers_.append(Tier(tier, place, each.first, each.last, each.messages, size))
     for stream in at.streams:
         state = stream.info["state"]
         tier = "sealed" if stream.is_sealed else "live"
@@ -309,6 +324,7 @@ async def _report(config: Settings, at: Survey) -> TierReport:
         cache.bytes if cache is not None else 0,
         config.archive_disk_mb * 1024 * 1024,
         cache.oldest_s if cache is not None else 0.0,
+        facts,
     )
 
 

@@ -250,6 +250,9 @@ KEEP = (
 )
 """Remedy if the tables know more than the log."""
 
+PUBLISHED = "the published tables"
+"""Tables that are compared with the log, also while another process writes newer ones."""
+
 RELAXED = (
     "Durability is 'relaxed': a power cut may take what was acknowledged within the last 14 ms "
     "before it"
@@ -316,7 +319,7 @@ def _broker(evidence: Evidence, data_dir: Path, workspace: str) -> None:
 
 
 def _tables(evidence: Evidence, place: TableFiles, workspace: str, aside: str) -> None:
-    """Collect the tables, or what is published if another process writes them."""
+    """Collect the tables, and the published ones if another process writes them."""
     hold: WriteLock | None = None
     try:
         if place.path.exists():
@@ -337,7 +340,7 @@ def _tables(evidence: Evidence, place: TableFiles, workspace: str, aside: str) -
         if current is None:
             return
         progress = Progress(current.position, current.digest, current.messages, current.chain)
-        _add(evidence, "what is published", workspace, progress, aside)
+        _add(evidence, PUBLISHED, workspace, progress, aside)
 
 
 def _published_files(evidence: Evidence, place: TableFiles, remedy: str) -> None:

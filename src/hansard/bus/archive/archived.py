@@ -37,6 +37,7 @@ from hansard.bus.archive.tiers import Tiers
 from hansard.bus.errors import ArchiveUnavailable
 from hansard.bus.loggers import logger
 from hansard.bus.sources import Archived, Message, Source
+from hansard.domain.choices import counted
 from hansard.domain.errors import Corrupt
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
@@ -193,33 +194,71 @@ class WorkspaceArchive:
         """Raise Corrupt unless the store still has all objects of a generation, in their sizes:
         before its stream is deleted, some time after it was read back.
         """
-        segments = await self.segments_of([generation])
-        sizes = await self.tiers.store.names(self.workspace)
-        for each in segments:
-            manifest = f"{self.workspace}/log/{each.first:020d}.json"
-            if sizes.get(each.object) != each.size or manifest not in sizes:
-                fact = (
-                    f"it no longer has the whole of positions {each.first:,} to {each.last:,}; the "
-                    "stream is kept: restore its objects, also for readers"
-                )
-                raise Corrupt(f"the archive at {self.place}", fact)
+        for fact in (await self.missing([generation])).values():
+            raise Corrupt(f"the archive at {self.place}", f"{fact}; the stream is kept")
 
-    async def orphans(self, generations: Sequence[Archived]) -> tuple[int, dict[str, int]]:
-        """Return the number of segments in the store, and those with their sizes that no manifest
-        names, at the positions of archived generations: what killed processes left there. No
-        process completes them, since the manifests of these generations are complete.
+    async def missing(
+        self, generations: Sequence[Archived], *, read: bool = False
+    ) -> dict[int, str]:
+        """Return what the store lacks of archived generations, by their numbers: by its list of
+        objects, and with `read` by the bytes of all of them. Raises ArchiveUnavailable.
+
+        Caches do not count, but for the manifests that this machine knows.
+        """
+        sizes = await self.tiers.store.names(self.workspace)
+        lacks: dict[int, str] = {}
+        for each in generations:
+            try:
+                segments = await self.segments_of([each])
+            except Corrupt as error:
+                lacks[each.generation] = error.fact
+                continue
+            gone: list[Manifest] = []
+            for part in segments:
+                name = self._manifest_name(part.first)
+                whole = sizes.get(part.object) == part.size and name in sizes
+                if not whole or (read and not await self._is_as_stored(part)):
+                    gone.append(part)
+            if gone:
+                lacks[each.generation] = (
+                    f"{len(gone):,} of {counted(len(segments), 'segment')} at positions "
+                    f"{gone[0].first:,} to {gone[-1].last:,} are missing or damaged there, first "
+                    f"{gone[0].object!r} or its manifest: restore the objects below "
+                    f"{self.workspace!r} from a copy of the store"
+                )
+        return lacks
+
+    async def _is_as_stored(self, segment: Manifest) -> bool:
+        """Return whether the store has the bytes of a segment and of its manifest."""
+        data = await self.tiers.store.get(segment.object)
+        try:
+            manifest = await self.tiers.manifest(self._manifest_name(segment.first))
+        except Corrupt:
+            return False
+        digest = await asyncio.to_thread(hashlib.sha256, data or b"")
+        return manifest == segment and digest.hexdigest() == segment.sha256
+
+    def _manifest_name(self, first: int) -> str:
+        return f"{self.workspace}/log/{first:020d}.json"
+
+    async def orphans(self, generations: Sequence[Archived]) -> tuple[int, dict[str, int], int]:
+        """Return the number of segments in the store; those with their sizes that no manifest
+        names, at the positions of archived generations: what killed processes left there, and no
+        process completes, since the manifests of these generations are complete; and the number of
+        segments at other positions, which a roll may be storing.
 
         Raises Corrupt if they are not, ArchiveUnavailable.
         """
         named = {each.object for each in await self.segments_of(generations)}
         sizes = await self.tiers.store.names(f"{self.workspace}/segments")
         rest = {name: size for name, size in sizes.items() if name not in named}
+        others = len(rest)
         for name in [*rest]:
             first = name.rpartition("/")[2].partition("-")[0]
             begin = int(first) if first.isdecimal() else 0
             if not any(each.first <= begin <= each.last for each in generations):
                 del rest[name]
-        return len(sizes), rest
+        return len(sizes), rest, others - len(rest)
 
     async def _finish(self, writing: _Writing, chain: str) -> bool:
         """Store a written segment, read it back, and create its manifest; return False if another
@@ -251,7 +290,7 @@ class WorkspaceArchive:
             message_bytes=writing.writer.message_bytes,
         )
         body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-        name = f"{self.workspace}/log/{first:020d}.json"
+        name = self._manifest_name(first)
         if not await self.tiers.store.create(name, body):
             return False
         self._segments[first] = await self.tiers.manifest(name)

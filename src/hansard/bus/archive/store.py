@@ -66,10 +66,13 @@ class ObjectStore:
         self.is_folder = url.startswith("file:")
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="hansard-archive")
         self._creates_only = self.is_folder
+        self._local = stores.LocalStore
+        self._store: Any = None
         try:
             if self.is_folder:
                 self._folder = Path(unquote(urlsplit(url).path))
-                self._store: Any = stores.LocalStore(self._folder, mkdir=True)
+                if self._folder.exists():
+                    self._store = self._at()
             else:
                 self._store = stores.from_url(
                     url,
@@ -96,7 +99,7 @@ class ObjectStore:
         """Return an object; None if it does not exist. Raises ArchiveUnavailable."""
 
         def get() -> bytes:
-            return bytes(self._obstore.get(self._store, name).bytes())
+            return bytes(self._obstore.get(self._at(), name).bytes())
 
         return await self._call("read", name, get)
 
@@ -110,16 +113,16 @@ class ObjectStore:
             if len(ranges) == 1:
                 start, length = ranges[0]
                 return [
-                    bytes(self._obstore.get_range(self._store, name, start=start, length=length))
+                    bytes(self._obstore.get_range(self._at(), name, start=start, length=length))
                 ]
-            parts = self._obstore.get_ranges(self._store, name, starts=starts, lengths=lengths)
+            parts = self._obstore.get_ranges(self._at(), name, starts=starts, lengths=lengths)
             return [bytes(part) for part in parts]
 
         return await self._call("read", name, get)
 
     async def size(self, name: str) -> int | None:
         """Return the bytes of an object; None if it does not exist. Raises ArchiveUnavailable."""
-        return await self._call("read", name, lambda: self._obstore.head(self._store, name)["size"])
+        return await self._call("read", name, lambda: self._obstore.head(self._at(), name)["size"])
 
     async def names(self, prefix: str) -> dict[str, int]:
         """Return the objects whose names begin with a folder, by name, with their sizes. Raises
@@ -127,20 +130,28 @@ class ObjectStore:
         """
 
         def names() -> dict[str, int]:
-            pages = self._obstore.list(self._store, prefix)
+            pages = self._obstore.list(self._at(), prefix)
             return {item["path"]: item["size"] for page in pages for item in page}
 
         return await self._call("list", prefix, names) or {}
 
     async def delete(self, name: str) -> None:
         """Delete an object. Raises ArchiveUnavailable."""
-        await self._call("delete", name, lambda: self._obstore.delete(self._store, name))
+        await self._call("delete", name, lambda: self._obstore.delete(self._at(), name))
+
+    def _at(self, *, creates: bool = False) -> Any:
+        """Return the opened store; only a write creates a folder. Raises FileNotFoundError."""
+        if self._store is None:
+            if not (creates or self._folder.exists()):
+                raise FileNotFoundError(self._folder)
+            self._store = self._local(self._folder, mkdir=True)
+        return self._store
 
     async def _create(self, name: str, data: bytes) -> bool:
         def put() -> bool:
             is_new = True
             try:
-                self._obstore.put(self._store, name, data, mode="create")
+                self._obstore.put(self._at(creates=True), name, data, mode="create")
             except self._errors.AlreadyExistsError:
                 is_new = False
             if self.is_folder:  # also one whose process was killed before it did

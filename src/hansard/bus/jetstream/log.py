@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from hansard.bus import subjects
+from hansard.bus.archive import archive_at
 from hansard.bus.clock import Slices
 from hansard.bus.commits import check_each, check_versions, first_version, position_of, until
 from hansard.bus.errors import BrokerError, BusError, Contradiction, NotFound
@@ -723,6 +725,22 @@ class RawWorkspace:
             except Contradiction as error:
                 items.append(str(error))
         return items
+
+    async def lost_from_archive(self) -> list[tuple[int, str]]:
+        """Return what the archive's store lacks, all of it read without caches: the first position
+        of each generation concerned, and the fact. Raises ArchiveUnavailable.
+        """
+        archived = (await survey(self._direct, self.workspace)).complete(self._broker).archived
+        lost: list[tuple[int, str]] = []
+        for place, group in itertools.groupby(archived, key=lambda each: each.place):
+            generations = {each.generation: each for each in group}
+            archive = archive_at(self.workspace, place)
+            missing = await archive.missing([*generations.values()], read=True)
+            lost += [
+                (generations[number].first, f"the archive at {archive.place}: {fact}")
+                for number, fact in missing.items()
+            ]
+        return lost
 
     async def close(self) -> None:
         """Close the connection."""
