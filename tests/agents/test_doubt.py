@@ -332,18 +332,21 @@ async def test_a_settlement_fences_a_session_at_work(lab: Lab):
 async def _edited(record, world, before, effects="once", **options):
     """Make an effect after an earlier step that may be edited."""
     async with record.run(run="r", **options) as session:
+        return await _calls(session, world, before, effects)
 
-        @session.tool(effects="pure")
-        async def earlier(text: str) -> str:
-            return text
 
-        @session.tool(effects=effects)
-        async def send(to: str) -> int:
-            await world.send(to)
-            return len(world.effects)
+async def _calls(session, world, before, effects="once"):
+    @session.tool(effects="pure")
+    async def earlier(text: str) -> str:
+        return text
 
-        await earlier(before)
-        return await send("bob")
+    @session.tool(effects=effects)
+    async def send(to: str) -> int:
+        await world.send(to)
+        return len(world.effects)
+
+    await earlier(before)
+    return await send("bob")
 
 
 async def test_a_diverged_effect_may_run_again(lab: Lab):
@@ -356,12 +359,42 @@ async def test_a_diverged_effect_may_run_again(lab: Lab):
         await record.settle("r", "2", "run_again")
         assert await _edited(record, world, "b") == 2
         assert await _edited(record, world, "b") == 2
+        with pytest.raises(hansard.errors.Refused, match=NOT_DIVERGED):  # it is not one itself
+            await record.settle("r", "4", "run_again")
         with pytest.raises(hansard.Diverged):  # the settlement is used up
             await _edited(record, world, "c")
         assert await _edited(record, world, "c", settle=lambda step: Verdict.RUN_AGAIN) == 3
         assert await _edited(record, world, "d", settle=lambda step: Verdict.REUSE) == 3
         assert await _edited(record, world, "d") == 3
     assert len(world.effects) == 3
+
+
+NOT_DIVERGED = "--reuse and --run-again settle only a call that stopped with Diverged"
+
+
+@pytest.mark.parametrize("verdict", [Verdict.REUSE, Verdict.RUN_AGAIN])
+async def test_only_what_diverged_is_settled_as_diverged(record: TwinRecord, verdict: Verdict):
+    """A completed call whose divergence did not end the last session gets no verdict on it; nor
+    does another call than the one that diverged. Divergences of branches are found in their group.
+    """
+    world, refused = World(losses=0), hansard.errors.Refused
+    assert await _edited(record, world, "a") == 1
+    before = await record.commits("r")
+    with pytest.raises(refused, match=r"#2 \(send\) is completed(.|\n)*--replace \w+#2=FILE"):
+        await record.settle("r", "2", verdict)
+    assert await record.commits("r") == before
+    with pytest.raises(hansard.Diverged):
+        await _edited(record, world, "b")
+    with pytest.raises(refused, match=NOT_DIVERGED):
+        await record.settle("r", "1", verdict)
+    with pytest.raises(ExceptionGroup):
+        async with record.run(run="r") as session:
+            try:
+                await _calls(session, world, "b")
+            except hansard.Diverged as error:
+                raise ExceptionGroup("of branches", [OSError("other"), error]) from None
+    await record.settle("r", "2", verdict)
+    assert len(world.effects) == 1
 
 
 async def test_what_surely_did_not_happen_runs_after_an_edit(record: TwinRecord):

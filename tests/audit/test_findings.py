@@ -250,9 +250,15 @@ def test_an_intent_is_followed_through_what_became_of_it(home: Path):
 def test_a_topic_with_a_finding_is_not_listed_as_not_checked(home: Path):
     """A call that was ordered to run again is an override, also in a record without refusals."""
     place = Audited(home, "again")
-    with hansard.connect("again", data_dir=home) as record:
+
+    def program(record: hansard.Record, to: str) -> None:
         with record.run("w", run="again") as session:
-            session.tool(name="send", effects="once")(lambda to: to)("ann")
+            session.tool(name="send", effects="once")(lambda to: to)(to)
+
+    with hansard.connect("again", data_dir=home) as record:
+        program(record, "ann")
+        with pytest.raises(hansard.Diverged):
+            program(record, "bob")
         record.settle("again", "1", "run_again", by="eva", reason="it must go out again")
     *_, summary = place.call("audit", "--json").lines
     [overrides] = [each for each in summary["looked"] if each["topic"] == "overrides"]

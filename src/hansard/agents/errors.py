@@ -34,7 +34,7 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, HansardError
 
 if TYPE_CHECKING:
-    from hansard.domain.steps import Step
+    from hansard.domain.steps import Failure, Step
 
 
 class AgentError(HansardError):
@@ -266,8 +266,8 @@ class Diverged(NeedsSettling):
     in another form.
 
     State: nothing ran.
-    Remedy: settle the step (`hansard run settle RUN AGENT#STEP --reuse` or `--run-again`), name
-    the old tool (`aliases=`), or raise its `version=`.
+    Remedy: let it end the session and settle the step (`hansard run settle RUN AGENT#STEP --reuse`
+    or `--run-again`), name the old tool (`aliases=`), or raise its `version=`.
     """
 
     def __init__(
@@ -288,6 +288,16 @@ class Diverged(NeedsSettling):
             address,
             step,
         )
+
+    @classmethod
+    def is_in(cls, error: Failure | None, run: str, agent: str, step: int) -> bool:
+        """Return whether a recorded error, its cause or a group member names a step as diverged."""
+        if error is None:
+            return False
+        command = RunAddress(run, agent, "").settle(step, "--reuse", "--run-again")
+        if error.type == cls.__name__ and error.message.startswith(f"step {step} ("):
+            return command in error.message
+        return any(cls.is_in(each, run, agent, step) for each in (error.cause, *error.exceptions))
 
 
 class ResultNotRecordable(NeedsSettling):

@@ -24,7 +24,7 @@ from hansard.agents.access.carried import CarriedLog, put_together, stored_toget
 from hansard.agents.annotations.windows import turns
 from hansard.agents.board import find_write
 from hansard.agents.edits import Replacement, check_result, edited, find_step
-from hansard.agents.errors import AgentError, Miss, SecretsNotRedacted
+from hansard.agents.errors import AgentError, Diverged, Miss, SecretsNotRedacted
 from hansard.agents.experiments import Arm, PlacementRequest
 from hansard.agents.flow import Unbroken
 from hansard.agents.policy import permits
@@ -209,7 +209,6 @@ async def settle(
     plain = values.plain(result, "result", workspace.redaction)
     actor = Actor.of(by)
     ids.name("by", actor.agent)
-    reason = workspace.text(reason)
     happened = text is Verdict.HAPPENED
     packed = payloads.pack(plain, "result")
 
@@ -223,11 +222,12 @@ async def settle(
             by=actor.agent,
             result=packed.raw if happened else NULL,
             digest=digest(canonical(plain)) if happened else "",
-            because=reason,
+            because=workspace.text(reason),
         )
         news = agents.decide(state, Tell(event))
         if not news:
             return None
+        _demand_diverged(view, agent, target, text)
         events = [*agents.decide(state, begin), *news]
         declared = state.tools.get(target.tool)  # the result is of the tool's return type
         gives = parse(declared.gives) if declared is not None and happened else None
@@ -265,6 +265,24 @@ async def _demand_unwritten(workspace: Workspace, stream: AgentStream, step: Ste
         message = (
             f"step {step.number} of {stream.agent!r} is not in doubt: it wrote version "
             f"{wrote.state.version} of key {wrote.key!r}; resume the run to go on there"
+        )
+        raise Refused(message)
+
+
+def _demand_diverged(view: RunView, agent: str, step: Step, verdict: Verdict) -> None:
+    """Raise Refused for a verdict on a divergence, unless the error that ended the agent's last
+    session names the step as diverged: else an effect could happen twice without a stop before.
+    """
+    if verdict not in (Verdict.REUSE, Verdict.RUN_AGAIN):
+        return
+    left = view.life.ends.get(agent)
+    if left is None or not Diverged.is_in(left.error, view.run, agent, step.number):
+        name = f"{agent}#{step.number}"
+        message = (
+            f"step {name} ({step.tool}) is {step.status}, and the last session of {agent!r} did "
+            "not end with its divergence: --reuse and --run-again settle only a call that stopped "
+            "with Diverged. If the program was edited, resume the run and let Diverged end it; to "
+            f"continue with another result: hansard run fork {view.run} --replace {name}=FILE"
         )
         raise Refused(message)
 

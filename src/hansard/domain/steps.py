@@ -704,7 +704,7 @@ def _check_settlement(step: Step, event: StepSettled) -> bool:
     ):
         message = (
             f"step {step.number} ({step.tool}) is {step.status}, not in doubt: "
-            "settle it with --reuse or --run-again only"
+            f"to change its result: hansard run fork RUN --replace AGENT#{step.number}=FILE"
         )
         raise Refused(message)
     if (

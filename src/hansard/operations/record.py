@@ -248,7 +248,8 @@ class RecordOperations(Noun[C_co]):
             reason: The reason on record.
 
         Raises:
-            Refused: The step cannot be settled with this verdict.
+            Refused: The step cannot be settled with this verdict; `reuse` and `run_again` need a
+                session that ended with the step's divergence.
             NotFound: There is no such run or step.
             BadName, BadValue: `by` is malformed, or `result` cannot be recorded.
         """
