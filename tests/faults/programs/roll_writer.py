@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from hansard.bus.clock import Clock
-from hansard.bus.errors import AppendUnknown, Conflict, Unreachable
+from hansard.bus.errors import AppendUnknown, ArchiveUnavailable, Conflict, Unreachable
 from hansard.bus.jetstream import BrokerOptions, open_log
 from hansard.bus.log import Append
 from hansard.domain.events import Actor, Commit, Recorded
@@ -40,8 +40,8 @@ async def main(port: str, workspace: str, name: str) -> None:
         )
         try:
             stored = await log.append(Append(stream, commit))
-        except (Conflict, AppendUnknown):
-            continue  # it was stopped for longer than an append may take
+        except (Conflict, AppendUnknown, ArchiveUnavailable):
+            continue  # it was stopped for longer than an append may take, or the store is away
         sys.stdout.write(f"{commit.id} {stored.position}\n")
         sys.stdout.flush()
     await log.close()
