@@ -8,6 +8,7 @@ An operation that does not succeed without a secret, for want of a sample say, f
 from __future__ import annotations
 
 import base64
+import binascii
 import contextlib
 import inspect
 import re
@@ -608,8 +609,9 @@ def stored_secrets(folder: Path) -> list[str]:
             at = data.index(SECRET.encode())
             places.append(f"{path.relative_to(folder)}: {data[max(0, at - 200) : at + 60]!r}")
         for coded in re.findall(rb'"\$bytes(?:array)?":"([^"]*)"', data):
-            if len(coded) % 4 == 0 and SECRET.encode() in base64.b64decode(coded):
-                places += [f"{path.relative_to(folder)}: base64"]
+            with contextlib.suppress(binascii.Error):  # it is not base64: the end is another text's
+                if SECRET.encode() in base64.b64decode(coded):
+                    places += [f"{path.relative_to(folder)}: base64"]
         if path.suffix == ".duckdb":
             places += _in_duckdb(path)
         elif data[:15] == b"SQLite format 3":

@@ -748,6 +748,8 @@ class Summary(msgspec.Struct):
     notes: int = 0
     marks: dict[str, int] = {}
     """The marks that the log was compared with, and their positions."""
+    is_whole: bool = True
+    """False if it could not be read to its end: then it was compared with no mark."""
 
 
 class Source(Protocol):
@@ -864,7 +866,7 @@ async def _log(
             "compared with marks: run this command again after that"
         )
         count(Kind.POSITION, fact, {"position": at + 1})
-        summary.position, summary.marks = at, {}
+        summary.position, summary.marks, summary.is_whole = at, {}, False
         return recheck
     if at < summary.position:
         fact = f"positions {at + 1} to {summary.position} are missing at the end: {LOST}"

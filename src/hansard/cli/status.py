@@ -102,7 +102,7 @@ def _words(summary: Summary) -> str:
     missing = [
         f"{who} ({why})" for who, others, why in MARKS if not {who, *others} & {*summary.marks}
     ]
-    if missing and (summary.marks or not summary.wrong):
+    if missing and summary.is_whole:
         compared = f"; not compared with {listed(missing)}{compared}"
     if summary.wrong:
         return f"checked {read}{compared}: {summary.wrong} wrong"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -201,6 +202,7 @@ class Records:
         self.only = None if only is None else frozenset(only)
         self.later = Later()
         self._open: dict[str, asyncio.Task[OpenWorkspace]] = {}
+        self._awaited = Counter[str]()
         self._sweep = asyncio.create_task(self._close_idle())
 
     async def aclose(self) -> None:
@@ -230,7 +232,11 @@ class Records:
         opening = self._open.get(name)
         if opening is None or (opening.done() and opening.exception() is not None):
             opening = self._open[name] = asyncio.create_task(self._opened(name))
-        opened = await asyncio.shield(opening)  # a request that is cut off leaves nothing half open
+        self._awaited[name] += 1  # an open one could be closed before this request goes on
+        try:
+            opened = await asyncio.shield(opening)  # one that is cut off leaves nothing half open
+        finally:
+            self._awaited[name] -= 1
         opened.users += 1
         try:
             yield opened
@@ -268,7 +274,7 @@ class Records:
         while True:
             await asyncio.sleep(SWEEP_S)
             for name, opened in self.opened.items():
-                if opened.is_idle:
+                if opened.is_idle and not self._awaited[name]:
                     del self._open[name]
                     try:
                         await opened.close()
