@@ -21,7 +21,7 @@ INSERT INTO finding_kinds VALUES
     ('late_outcomes', 'after the end', 'effects', 'high', 'Was no effect made after its run had ended?', 'hansard run trace {run}'),
     ('policy_overrides', 'ran later', 'overrides', 'high', 'Did what the gate refused stay undone?', 'hansard run trace {run}'),
     ('policy_overrides', 'ran by another', 'overrides', 'high', 'Did what the gate refused one agent stay undone by the others?', 'hansard run trace {run}'),
-    ('policy_overrides', 'run again', 'overrides', 'medium', 'Was a call in doubt run a second time?', 'hansard run trace {run}'),
+    ('policy_overrides', 'run again', 'overrides', 'medium', 'Was a call that was in doubt, or had diverged, run again?', 'hansard run trace {run}'),
     ('repeated_effects', 'same tool', 'effects', 'high', 'Did no resume make an effect again that was on record?', 'hansard run trace {run}'),
     ('repeated_effects', 'another tool', 'effects', 'high', 'Did no resume make an effect again that was on record?', 'hansard run trace {run}'),
     ('retries', 'storm', 'retries', 'medium', 'Did each call succeed within four attempts?', 'hansard run trace {run}'),
