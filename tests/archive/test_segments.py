@@ -23,7 +23,7 @@ from hansard.bus.archive.archived import WorkspaceArchive
 from hansard.bus.archive.store import ObjectStore
 from hansard.bus.errors import ArchiveUnavailable, BadArchive
 from hansard.bus.log import Origin
-from hansard.bus.sources import Archived, Message, Source
+from hansard.bus.sources import Archived, End, Message, Source, end_of
 from hansard.domain.errors import Corrupt
 from tests.archive.stores import S3, START_S, Fault, s3_server
 
@@ -65,6 +65,11 @@ class Listed:
     async def newest(self, pattern: str) -> Message | None:
         """See `Source.newest`."""
         return max(self.matching(pattern), key=lambda m: m.position, default=None)
+
+    async def end(self, pattern: str) -> End | None:
+        """See `Source.end`."""
+        newest = await self.newest(pattern)
+        return end_of(newest) if newest is not None else None
 
     async def at(self, position: int) -> Message | None:
         """See `Source.at`."""
@@ -168,6 +173,7 @@ async def test_an_archived_log_answers_each_read_as_before(place: str, tmp_path:
         assert plain(*await source.many([each])) == plain(*WHOLE.matching(each)), each
         assert sorted(await source.names(each)) == sorted(await WHOLE.names(each)), each
         assert plain(await source.newest(each)) == plain(await WHOLE.newest(each)), each
+        assert await source.end(each) == await WHOLE.end(each), each
     assert plain(*await source.many(filters[:6])) == plain(*WHOLE.matching(*filters[:6]))
     names = [message.subject for message in rng.sample(MESSAGES, 300)]
     names += [f"{run}.life.99999", f"hansard.{WORKSPACE}.run.none.life.1"]

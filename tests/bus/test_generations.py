@@ -1,6 +1,7 @@
 """A log of several generations reads, follows and decides as one that was never rolled."""
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from hansard.bus import archive as archiving
 from hansard.bus import marks, subjects
 from hansard.bus.archive import archive_at
-from hansard.bus.errors import BrokerError, Conflict, GenerationMissing, NotFound
+from hansard.bus.errors import (
+    ArchiveUnavailable,
+    BrokerError,
+    Conflict,
+    GenerationMissing,
+    NotFound,
+)
 from hansard.bus.jetstream import JetStreamLog, generations, open_log, regions, roll, streams
 from hansard.bus.jetstream import log as jetstream_log
 from hansard.bus.jetstream.client import Broker
@@ -123,6 +131,40 @@ async def test_a_writer_meets_the_true_version(nats: Nats, tmp_path: Path):
     assert [each.commit.version for each in await behind.read(ONE)] == [1, 2, 3, 4]
     await log.close()
     await behind.close()
+
+
+async def test_an_idle_writer_needs_no_store(
+    nats: Nats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its streams' newest commits are in the archive alone, and that is away: it continues with the
+    index that the process that archived them left on the disk, and repeats the append without it.
+    """
+    caches, place = archiving.Caches(tmp_path / "cache"), tmp_path / "archive"
+    monkeypatch.setattr(archiving, "_configured", [caches])
+    log, agent = await nats.log("idle"), AgentStream("r1", "role", "a1")
+    await log.append_all([append(LIFE), append(ONE), append(TWO, events=3), append(agent)])
+    assert (await rolled(nats, "idle", place)).deleted == [0]
+    for cached in (archiving._archive, archiving._tiers):
+        cached.cache_clear()  # the writer is another process
+    place.rename(tmp_path / "away")
+    await log.append(append(ONE, 2, expected=StreamAt(TWO, 3)))
+    await log.append(append(TWO, 4, expected=LivesAt(1)))
+    await log.append(append(ONE, 3, expected=NotYet(TWO, 5)))
+    other = append(AgentStream("r1", "role", "a2"), expected=NothingUnder("r1", "a2"))
+    assert await log.append_bulk([append(agent, 2), other, append(LIFE, 2)]) == 3
+    with pytest.raises((ArchiveUnavailable, Corrupt), match=r"archive object .* does not exist"):
+        await log.append(append(KeyStream("r1", "new"), expected=StreamAt(TWO, 2)))
+    shutil.rmtree(tmp_path / "cache")
+    fresh = await nats.log("idle")
+    for cached in (archiving._archive, archiving._tiers):
+        cached.cache_clear()
+    with pytest.raises((ArchiveUnavailable, Corrupt), match="archive at"):
+        await fresh.append(append(ONE, 4))
+    (tmp_path / "away").rename(place)
+    assert (await fresh.append(append(ONE, 4))).position == 11
+    assert [each.commit.version for each in await log.read(ONE)] == [1, 2, 3, 4]
+    await log.close()
+    await fresh.close()
 
 
 async def test_followers_go_on_over_rolls(nats: Nats, tmp_path: Path):

@@ -39,6 +39,32 @@ class Message(RawMessage, frozen=True, gc=False):
         return Stored(self.position, self.stamp, stream, commit, self.body, self.origin)
 
 
+class End(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """The position of a filter's newest message, and the version of its last event."""
+
+    position: int
+    version: int
+
+
+class _Counted(msgspec.Struct):
+    events: list[msgspec.Raw]
+
+
+_counted = msgspec.json.Decoder(_Counted)
+
+
+def end_of(message: RawMessage) -> End:
+    """Return the end of a stream's newest message; a body that is no commit counts as one event.
+    Raises Corrupt if the subject is no stream's.
+    """
+    version = subjects.parse(message.subject)[1]
+    try:
+        count = len(_counted.decode(message.body).events) or 1
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        count = 1
+    return End(message.position, version + count - 1)
+
+
 class Source(Protocol):
     """Messages at the positions `first` to `last`, which never change.
 
@@ -72,6 +98,12 @@ class Source(Protocol):
 
     async def newest(self, pattern: str) -> Message | None:
         """Return the message with the highest position whose subject matches a filter."""
+        ...
+
+    async def end(self, pattern: str) -> End | None:
+        """Return the end of the message that `newest` returns, without that if possible: a writer
+        needs no more, and the object store may be away.
+        """
         ...
 
     async def at(self, position: int) -> Message | None:

@@ -36,7 +36,7 @@ from hansard.bus.archive.segment import (
 from hansard.bus.archive.tiers import Tiers
 from hansard.bus.errors import ArchiveUnavailable
 from hansard.bus.loggers import logger
-from hansard.bus.sources import Archived, Message, Source
+from hansard.bus.sources import Archived, End, Message, Source, end_of
 from hansard.domain.choices import counted
 from hansard.domain.errors import Corrupt
 
@@ -103,7 +103,7 @@ class WorkspaceArchive:
         """Return the segments of archived generations. Raises Corrupt unless they hold exactly the
         messages that were archived, ArchiveUnavailable.
         """
-        if not self._segments:
+        if any(self._of(each) is None for each in generations):  # another process stored them
             known = await asyncio.to_thread(self.tiers.known, self.workspace)
             self._segments = {each.first: each for each in known}
         if any(self._of(each) is None for each in generations):
@@ -293,7 +293,7 @@ class WorkspaceArchive:
         name = self._manifest_name(first)
         if not await self.tiers.store.create(name, body):
             return False
-        self._segments[first] = await self.tiers.manifest(name)
+        self._segments[first] = await self.tiers.manifest(name, index=True)
         _log.info("segment archived", workspace=self.workspace, first=first, last=last, bytes=size)
         return True
 
@@ -385,17 +385,33 @@ class ArchivedSource:
 
     async def newest(self, pattern: str) -> Message | None:
         """See `Source.newest`."""
+        async for segment, selection in self._newest_first(pattern):
+            last = {entry.frames_of(versions)[-1] for entry, versions in selection.entries}
+            return selection.of(await self._frames(segment, last))[-1]
+        return None
+
+    async def end(self, pattern: str) -> End | None:
+        """See `Source.end`: of whole streams it is in the index, which the disk keeps."""
+        async for _, selection in self._newest_first(pattern):
+            ends = [entry.end for entry, versions in selection.entries if versions is None]
+            known = [end for end in ends if end is not None]
+            if len(known) == len(selection.entries):
+                return max(known)
+            newest = await self.newest(pattern)
+            return end_of(newest) if newest is not None else None
+        return None
+
+    async def _newest_first(
+        self, pattern: str
+    ) -> AsyncGenerator[tuple[Manifest, _Selection], None]:
+        """Yield the segments with messages that match a filter, newest first."""
         exact = subjects.is_name(pattern)
         named, filters = (_by_prefix([pattern]), []) if exact else ({}, [pattern])
         for segment in reversed(await self._holding([pattern])):
             selection = await self._selected(segment, filters, named)
-            last: set[int] = set()
-            for entry, versions in selection.entries:
-                last.update(entry.frames_of(versions)[-1:])
-            messages = selection.of(await self._frames(segment, last))
-            if messages:
-                return messages[-1]
-        return None
+            selection.entries = [each for each in selection.entries if each[0].frames_of(each[1])]
+            if selection.entries:
+                yield segment, selection
 
     async def at(self, position: int) -> Message | None:
         """See `Source.at`."""

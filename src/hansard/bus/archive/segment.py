@@ -27,7 +27,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from hansard.bus.log import Origin, RawMessage
-from hansard.bus.sources import Message
+from hansard.bus.reads import is_stream
+from hansard.bus.sources import End, Message, end_of
 from hansard.domain.errors import Corrupt, import_extra
 
 MAGIC = b"HANSARD SEGMENT 1\n"
@@ -121,8 +122,9 @@ class Footer(msgspec.Struct, frozen=True):
         return block if block is not None and position <= block.last else None
 
 
-class StreamIndex(msgspec.Struct, frozen=True, array_like=True):
+class StreamIndex(msgspec.Struct, array_like=True):
     """One stream in a segment: `counts` of the versions are in each of the `frames`, in order.
+    `end` is that of its newest message; None if it is to be read from that.
 
     A version that is no number (a subject that Hansard did not write) is a text.
     """
@@ -131,6 +133,7 @@ class StreamIndex(msgspec.Struct, frozen=True, array_like=True):
     frames: list[int]
     counts: list[int]
     versions: list[int | str]
+    end: End | None = None
 
     def frames_of(self, versions: set[str] | None) -> list[int]:
         """Return the frames with some versions; with all of them for None."""
@@ -368,14 +371,16 @@ class SegmentWriter:
             for message in messages:
                 frames[message.position - first] = number
                 stamps[message.position - first] = message.stamp
-                self._note(message.subject, frame + number)
+                self._note(message, frame + number)
+        for prefix, message in {each.subject.rpartition(".")[0]: each for each in block}.items():
+            self._index[prefix].end = end_of(message) if is_stream(message.subject) else None
         places = self._part(Places(frames.tobytes(), stamps))
         self._blocks.append(
             Block(first, last, self.stamp, frame, len(self._frames) - frame, places)
         )
 
-    def _note(self, subject: str, frame: int) -> None:
-        prefix, _, token = subject.rpartition(".")
+    def _note(self, message: RawMessage, frame: int) -> None:
+        prefix, _, token = message.subject.rpartition(".")
         entry = self._index.get(prefix)
         if entry is None:
             entry = self._index[prefix] = StreamIndex(prefix, [], [], [])

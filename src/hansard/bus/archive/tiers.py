@@ -3,6 +3,9 @@
 L1 has decoded parts, bounded in bytes, for an hour each; L2 has the bytes of parts, in one sparse
 file for each segment, bounded and for a day. Both drop what was used least recently. Every part is
 compared with its digest whenever it is read: a damaged file of L2 is read again from the store.
+
+Beside L2 the disk keeps what a writer needs while the store is away: manifests and footers, about
+1 % of the segments' bytes, without a bound, and pages of the index in a quarter of L2's bytes.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -82,22 +87,27 @@ class Tiers:
         """`cache` is the folder of L2, which other processes may share."""
         self.store = store
         self.memory = _Memory(memory_bytes)
-        self.disk = _Disk(cache, disk_bytes, digest(store.url.encode()).hex())
+        self.known_at = cache / "index" / digest(store.url.encode()).hex()
+        """The folder of manifests, by workspace."""
+        self.disk = _Disk(cache, disk_bytes - disk_bytes // 4, DISK_S)
+        self._pages = _Disk(cache / "index" / "pages", disk_bytes // 4)
+        self._footers = _Disk(cache / "index" / "footers")
         self.fetched = TierFigures()
         self._fetches: dict[Hashable, asyncio.Task[dict[int, bytes]]] = {}
 
     def known(self, workspace: str) -> list[Manifest]:
         """Return the manifests that this machine has read before: they never change."""
         manifests: list[Manifest] = []
-        for path in self.disk.index(workspace).glob("*.json"):
+        for path in (self.known_at / workspace).glob("*.json"):
             with contextlib.suppress(OSError, msgspec.DecodeError):
                 manifests.append(_manifest.decode(path.read_bytes()))
         return manifests
 
-    async def manifest(self, name: str) -> Manifest:
+    async def manifest(self, name: str, *, index: bool = False) -> Manifest:
         """Read a manifest from the store, and keep it on the disk with the footer of its segment: a
         new stream can then be begun while the store is away, since they show that the segment does
-        not have it. Raises ArchiveUnavailable, Corrupt.
+        not have it. With the `index`, streams in the segment can be continued. Raises
+        ArchiveUnavailable, Corrupt.
         """
         body = await self.store.get(name)
         try:
@@ -105,8 +115,13 @@ class Tiers:
         except msgspec.DecodeError as error:
             fact = f"it is no manifest of a segment ({error}): restore it from a copy"
             raise Corrupt(f"archive object {name!r}", fact) from error
-        self.disk.keep(manifest, body or b"")
-        await self.footer(manifest)
+        path = self.known_at / manifest.workspace / f"{manifest.first:020d}.json"
+        with self._footers.warning():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_private(path, body or b"")
+        footer = await self.footer(manifest)
+        if index and footer.pages:
+            await self._bytes(manifest, [each.part for each in footer.pages], self._pages)
         return manifest
 
     async def footer(self, segment: Manifest) -> Footer:
@@ -114,7 +129,10 @@ class Tiers:
         where = f"archive object {segment.object!r}"
         return (
             await self._decoded(
-                segment, [segment.footer_part], lambda data: decode_footer(data, where)
+                segment,
+                [segment.footer_part],
+                lambda data: decode_footer(data, where),
+                self._footers,
             )
         )[0]
 
@@ -122,25 +140,31 @@ class Tiers:
         self, segment: Manifest, frames: Sequence[Part], *, keep: bool = True
     ) -> list[Frame]:
         """Return some frames; they enter the caches unless a whole segment is read (`keep`)."""
-        return await self._decoded(segment, frames, frame_of, keep=keep)
+        return await self._decoded(segment, frames, frame_of, self.disk if keep else None)
 
     async def places(self, segment: Manifest, part: Part) -> Places:
         """Return the places of a block."""
-        return (await self._decoded(segment, [part], lambda data: _places.decode(unpack(data))))[0]
+        places = await self._decoded(
+            segment, [part], lambda data: _places.decode(unpack(data)), self.disk
+        )
+        return places[0]
 
     async def pages(self, segment: Manifest, pages: Sequence[Part]) -> list[list[StreamIndex]]:
         """Return some pages of the index."""
-        return await self._decoded(segment, pages, lambda data: _page.decode(unpack(data)))
+        return await self._decoded(
+            segment, pages, lambda data: _page.decode(unpack(data)), self._pages
+        )
 
     async def _decoded(
         self,
         segment: Manifest,
         parts: Sequence[Part],
         decode: Callable[[bytes], T],
-        *,
-        keep: bool = True,
+        disk: _Disk | None,
     ) -> list[T]:
-        """Return decoded parts of a segment, from the nearest tier that has each."""
+        """Return decoded parts of a segment, from the nearest tier that has each; they are kept
+        there, unless `disk` is None.
+        """
         contents: dict[int, T] = {}
         missing: list[Part] = []
         for part in parts:
@@ -150,35 +174,34 @@ class Tiers:
             else:
                 contents[part.offset] = cast("T", content)
         if missing:
-            sound = await self._bytes(segment, missing, keep=keep)
+            sound = await self._bytes(segment, missing, disk)
             for part in missing:
                 content = contents[part.offset] = decode(sound[part.offset])
-                if not keep:
-                    continue
-                self.memory.put((segment.object, part.offset), content, _size(content, part))
+                if disk is not None:
+                    self.memory.put((segment.object, part.offset), content, _size(content, part))
         return [contents[part.offset] for part in parts]
 
     async def _bytes(
-        self, segment: Manifest, parts: Sequence[Part], *, keep: bool
+        self, segment: Manifest, parts: Sequence[Part], disk: _Disk | None
     ) -> dict[int, bytes]:
         """Return the bytes of parts, from the disk or the store; an equal request of another reader
         is shared.
         """
-        sound = self.disk.read(segment, parts)
+        sound = (disk or self.disk).read(segment, parts)
         missing = [part for part in parts if part.offset not in sound]
         if not missing:
             return sound
         loop = id(asyncio.get_running_loop())
-        key = (loop, segment.object, keep, *(part.offset for part in missing))
+        key = (loop, segment.object, disk is None, *(part.offset for part in missing))
         task = self._fetches.get(key)
         if task is None:
-            task = asyncio.create_task(self._fetch(segment, missing, keep=keep))
+            task = asyncio.create_task(self._fetch(segment, missing, disk))
             self._fetches[key] = task
             task.add_done_callback(lambda _: self._fetches.pop(key))
         return sound | await asyncio.shield(task)
 
     async def _fetch(
-        self, segment: Manifest, parts: Sequence[Part], *, keep: bool
+        self, segment: Manifest, parts: Sequence[Part], disk: _Disk | None
     ) -> dict[int, bytes]:
         """Fetch parts from the store, and keep them on the disk. Raises ArchiveUnavailable,
         Corrupt.
@@ -214,8 +237,8 @@ class Tiers:
                 )
                 raise Corrupt(where, fact)
             sound[part.offset] = data
-        if keep:
-            self.disk.write(segment, sound)
+        if disk is not None:
+            disk.write(segment, sound)
         return sound
 
     def figures(self) -> dict[str, TierFigures]:
@@ -303,12 +326,16 @@ class _Counting(TTLCache[Any, Any]):
 
 
 class _Disk:
-    """L2: the parts of a segment are at their own offsets in a sparse file."""
+    """Parts of segments, each at its own offset in a sparse file, within a bound of bytes and of
+    time without a use.
+    """
 
-    def __init__(self, folder: Path, bytes_max: int, store: str) -> None:
+    def __init__(
+        self, folder: Path, bytes_max: int = sys.maxsize, unused_s: float = math.inf
+    ) -> None:
         self._folder = folder
-        self._store = store
         self._max = bytes_max
+        self._unused_s = unused_s
         self._figures = TierFigures(bytes_max=bytes_max)
         self._lock = threading.Lock()
         self._swept_s = 0.0
@@ -318,32 +345,17 @@ class _Disk:
     def read(self, segment: Manifest, parts: Sequence[Part]) -> dict[int, bytes]:
         """Return the parts that the file has, by offset."""
         sound: dict[int, bytes] = {}
-        footer = segment.footer_part
-        if footer in parts:
-            with contextlib.suppress(OSError):
-                data = self._footer(segment).read_bytes()
-                if footer.check(data):
-                    sound[footer.offset] = data
-                    self._figures.hits += 1
-            parts = [part for part in parts if part.offset not in sound]
-            if not parts:
-                return sound
-        try:
+        with self.warning(), contextlib.suppress(FileNotFoundError):
             fd = os.open(self._path(segment), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._figures.misses += len(parts)
-            return sound
-        try:
-            for part in parts:
-                data = os.pread(fd, part.size, part.offset)
-                if part.check(data):
-                    sound[part.offset] = data
-            if sound:
-                os.utime(fd)
-        except OSError as error:
-            self._warn(error)
-        finally:
-            os.close(fd)
+            try:
+                for part in parts:
+                    data = os.pread(fd, part.size, part.offset)
+                    if part.check(data):
+                        sound[part.offset] = data
+                if sound:
+                    os.utime(fd)
+            finally:
+                os.close(fd)
         missing = sum(part.offset not in sound for part in parts)
         self._figures.hits += len(parts) - missing
         self._figures.misses += missing
@@ -353,11 +365,8 @@ class _Disk:
         """Keep parts; a disk that refuses them is logged, and costs time only."""
         if not self._max:
             return
-        footer = segment.footer_part.offset
-        try:
+        with self.warning():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if footer in parts and self.index(segment.workspace).exists():
-                replace_private(self._footer(segment), parts[footer])
             fd = os.open(self._path(segment), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 for offset, data in parts.items():
@@ -366,23 +375,6 @@ class _Disk:
                 os.close(fd)
             self._written += sum(map(len, parts.values()))
             self._sweep()
-        except OSError as error:
-            self._warn(error)
-
-    def index(self, workspace: str) -> Path:
-        """Return the folder of manifests and footers, which are kept beyond the bounds: about
-        0.3 % of the segments' bytes.
-        """
-        return self._folder / "index" / self._store / workspace
-
-    def keep(self, segment: Manifest, body: bytes) -> None:
-        """Keep a manifest."""
-        path = self.index(segment.workspace) / f"{segment.first:020d}.json"
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_private(path, body)
-        except OSError as error:
-            self._warn(error)
 
     def figures(self) -> TierFigures:
         files = self._files()
@@ -403,7 +395,7 @@ class _Disk:
         files = sorted(self._files())
         held = sum(size for _, size, _ in files)
         for used, size, path in files:
-            if held <= self._max and time.time() - used < DISK_S:
+            if held <= self._max and time.time() - used < self._unused_s:
                 break
             path.unlink(missing_ok=True)
             self._figures.evictions += 1
@@ -419,13 +411,15 @@ class _Disk:
                     files.append((stat.st_mtime, stat.st_blocks * 512, path))
         return files
 
-    def _footer(self, segment: Manifest) -> Path:
-        return self.index(segment.workspace) / f"{segment.first:020d}.footer"
-
     def _path(self, segment: Manifest) -> Path:
         return self._folder / f"{segment.sha256}.segment"
 
-    def _warn(self, error: OSError) -> None:
-        if not self._warned:
-            self._warned = True
-            _log.warning("the cache of the archive is not used", why=str(error))
+    @contextlib.contextmanager
+    def warning(self) -> Iterator[None]:
+        """Log a disk that refuses a file once: it costs time only."""
+        try:
+            yield
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                _log.warning("the cache of the archive is not used", why=str(error))

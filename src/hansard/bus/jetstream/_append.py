@@ -44,7 +44,7 @@ from hansard.bus.jetstream.direct import (
     publish,
     publish_all,
 )
-from hansard.bus.jetstream.generations import Messages, Open, View, newest_of
+from hansard.bus.jetstream.generations import Messages, Open, View, newest_end, newest_of
 from hansard.bus.jetstream.wire import (
     EXPECTED_SEQUENCE,
     EXPECTED_SUBJECT,
@@ -502,21 +502,19 @@ class Appender:
         newest version there is looked up once a stream.
         """
         append, key = entry.append, (opened.number, entry.append.stream)
-        end, newest = self._sealed_ends.get(key), None
+        pattern = f"{subjects.prefix(self._workspace, append.stream)}.*"
+        end = self._sealed_ends.get(key)
         if end is None:
-            prefix = subjects.prefix(self._workspace, append.stream)
-            newest = await newest_of(view.older, f"{prefix}.*")
-            last = self._decode(newest).commit if newest is not None else None
-            end = last.version + len(last.events) - 1 if last is not None else 0
+            newest = await newest_end(view.older, pattern)
+            end = newest.version if newest is not None else 0
             if len(self._sealed_ends) >= SEALED_ENDS_MAX:
                 self._sealed_ends = {}
             self._sealed_ends[key] = end
         if append.commit.version > end:
             return None
-        message = await newest_of(view.older, entry.subject) or newest
+        message = await newest_of(view.older, entry.subject)
         if message is None:  # inside a commit of several events: its newest is the winner
-            prefix = subjects.prefix(self._workspace, append.stream)
-            message = await newest_of(view.older, f"{prefix}.*")
+            message = await newest_of(view.older, pattern)
         return self._decode(message) if message is not None else None
 
     async def _moved(self, error: NoAnswer | Rejected, attempts: _Attempts) -> NoAnswer | Rejected:
@@ -660,8 +658,9 @@ class Appender:
                 return  # it was archived meanwhile: the next attempt finds out
         elif target >= opened.first:
             return
-        newest = newest or await newest_of(view.older, pattern)
-        if (newest.position if newest else 0) != target:
+        end = newest or await newest_end(view.older, pattern)
+        if (end.position if end else 0) != target:
+            newest = newest or await newest_of(view.older, pattern)
             winner = self._decode(newest) if newest else None
             raise _conflict(entry.append, winner) from error
 

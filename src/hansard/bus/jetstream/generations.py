@@ -40,7 +40,7 @@ from hansard.bus.jetstream.wire import NoResponders
 from hansard.bus.loggers import logger
 from hansard.bus.marks import Extent, Whole, edited
 from hansard.bus.portal import own_task
-from hansard.bus.sources import Archived, Message, Source
+from hansard.bus.sources import Archived, End, Message, Source, end_of
 from hansard.domain.errors import Corrupt
 
 SURVEYS_MAX = 3
@@ -373,6 +373,11 @@ class SealedStream:
             return newest
         messages = await self.named(await self.names(pattern))
         return max(messages, key=lambda message: message.position, default=None)
+
+    async def end(self, pattern: str) -> End | None:
+        """See `Source.end`."""
+        newest = await self.newest(pattern)
+        return end_of(newest) if newest is not None else None
 
     async def at(self, position: int) -> Message | None:
         """See `Source.at`."""
@@ -862,4 +867,13 @@ async def newest_of(older: Sequence[Source], pattern: str) -> Message | None:
         message = await source.newest(pattern)
         if message is not None:
             return message
+    return None
+
+
+async def newest_end(older: Sequence[Source], pattern: str) -> End | None:
+    """Return the end of that message."""
+    for source in reversed(older):
+        end = await source.end(pattern)
+        if end is not None:
+            return end
     return None
