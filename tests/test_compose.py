@@ -34,6 +34,7 @@ from tests.faults._warm import python
 ROOT = Path(__file__).parents[1]
 START_S_MAX = 60
 PASSWORDS = tuple(f"HANSARD_{user}_PASSWORD" for user in ("RUNTIME", "SERVICE", "SYSTEM"))
+SECRET = dict.fromkeys(PASSWORDS, "secret")
 
 
 class Broker(msgspec.Struct):
@@ -327,7 +328,36 @@ def test_the_worker_is_healthy_while_it_watches(broker, compose, tmp_path):
     assert healthy() == 1
 
 
-@pytest.mark.slow
+def _cluster_server(
+    service: dict[str, Any], folder: Path, name: str, routes: dict[str, int]
+) -> tuple[list[str | Path], dict[str, str]]:
+    """Return the command of a server of the cluster by hand, on loopback, and its environment."""
+    folder.mkdir()
+    text = (ROOT / "deploy" / "cluster.conf").read_text(encoding="utf-8")
+    text = text.replace("0.0.0.0:6222", f"127.0.0.1:{routes[name]}")
+    for other, at in routes.items():
+        text = text.replace(f"nats://{other}:6222", f"nats://127.0.0.1:{at}")
+    (folder / "cluster.conf").write_text(text)
+    (folder / "nats.conf").write_text((ROOT / "deploy" / "nats.conf").read_text())
+    env = {key: _expand(str(value), SECRET) for key, value in service["environment"].items()}
+    env["HANSARD_NATS_HTTP_PORT"] = str(_free_port())
+    env["HANSARD_NATS_STORE"] = str(folder / "store")
+    option, config = service["command"]
+    program = Path(sys.executable).parent / "nats-server"
+    return [program, option, folder / Path(config).name, "--addr", "127.0.0.1"], env
+
+
+def test_the_configuration_of_each_server_of_a_cluster_is_valid(compose_cluster, tmp_path):
+    """The server itself reads it, with the environment that compose.cluster.yaml gives it."""
+    services = compose_cluster["services"]
+    routes = {name: _free_port() for name in services if name != "worker"}
+    for name in routes:
+        command, env = _cluster_server(services[name], tmp_path / name, name, routes)
+        tested = subprocess.run([*command, "-t"], env=env, capture_output=True, check=False)
+        assert tested.returncode == 0, tested.stderr
+
+
+@pytest.mark.thorough(quick="test_the_configuration_of_each_server_of_a_cluster_is_valid")
 async def test_a_cluster_stores_each_commit_three_times(compose_cluster, tmp_path):
     """Started by hand with the files of compose.cluster.yaml; one server may be killed.
 
@@ -335,37 +365,17 @@ async def test_a_cluster_stores_each_commit_three_times(compose_cluster, tmp_pat
     """
     services = compose_cluster["services"]
     routes = {name: _free_port() for name in services if name != "worker"}
-    passwords = dict.fromkeys(PASSWORDS, "secret")
     servers: dict[str, subprocess.Popen[bytes]] = {}
     ports = {name: _free_port() for name in routes}
     try:
-        for name, route in routes.items():
-            folder = tmp_path / name
-            folder.mkdir()
-            text = (ROOT / "deploy" / "cluster.conf").read_text(encoding="utf-8")
-            text = text.replace("0.0.0.0:6222", f"127.0.0.1:{route}")
-            for other, at in routes.items():
-                text = text.replace(f"nats://{other}:6222", f"nats://127.0.0.1:{at}")
-            (folder / "cluster.conf").write_text(text)
-            (folder / "nats.conf").write_text((ROOT / "deploy" / "nats.conf").read_text())
-            declared = services[name]["environment"]
-            env = {key: _expand(str(value), passwords) for key, value in declared.items()}
-            env |= {
-                "HANSARD_NATS_PORT": str(ports[name]),
-                "HANSARD_NATS_HTTP_PORT": str(_free_port()),
-                "HANSARD_NATS_STORE": str(folder / "store"),
-            }
-            command = services[name]["command"]
-            assert command[0] == "--config"
-            program = Path(sys.executable).parent / "nats-server"
+        for name in routes:
+            command, env = _cluster_server(services[name], tmp_path / name, name, routes)
+            env["HANSARD_NATS_PORT"] = str(ports[name])
             servers[name] = subprocess.Popen(  # noqa: ASYNC220 -- before anything waits
-                [program, "--config", folder / Path(command[1]).name, "--addr", "127.0.0.1"],
-                env=env,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
         declared = services["worker"]["environment"]
-        url = _expand(declared["HANSARD_NATS_URL"], passwords)
+        url = _expand(declared["HANSARD_NATS_URL"], SECRET)
         for name, port in ports.items():
             assert url.count(f"@{name}:4222") == 1
             url = url.replace(f"@{name}:4222", f"@127.0.0.1:{port}")

@@ -12,10 +12,12 @@ A `python` block after `<!-- file: quickstart.py -->` is saved as that file, and
 consoles run it. `<!-- exits with 137: it kills itself -->` before a console states the exit code of
 its last command.
 
-Code warns of nothing. Each command of README.md has something to show, and prints the lines that
-are written below it. A translation of README.md has the same blocks, and is not run again.
+Pages that take long run in the full tier (`LONG`); in each run their modules and options are looked
+up. Code warns of nothing. Each command of README.md has something to show, and prints the lines
+that are written below it. A translation of README.md has the same blocks, and is not run again.
 """
 
+import ast
 import itertools
 import os
 import re
@@ -24,6 +26,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -31,6 +34,8 @@ import pytest
 import structlog
 
 from hansard.broker.lease import join
+from hansard.cli import command as commands_of_hansard
+from hansard.cli import hoist_global_options
 from tests.agents.forked import python as forked_python
 from tests.cli.support import ran
 from tests.faults._warm import commands as commands_at
@@ -47,6 +52,21 @@ PAGES = sorted(
 )
 TOURS = ("README.md",)
 """Pages whose commands each print something, so that a reader sees their purpose."""
+LONG = (
+    "docs/aggregates.md",
+    "docs/bisect.md",
+    "docs/experience.md",
+    "docs/experiments.md",
+    "docs/fairness.md",
+    "docs/http.md",
+    "docs/memory-files.md",
+    "docs/memory-search.md",
+    "docs/otel.md",
+    "docs/prompts.md",
+    "docs/tiers.md",
+    "docs/tutorials/audit.md",
+)
+"""Pages that take as long as all others; each one's subject has a folder of tests."""
 TRANSLATIONS = sorted(ROOT.glob("README.*.md"))
 """Pages with the blocks of README.md."""
 
@@ -211,17 +231,23 @@ def hansard(data, node_modules, capfd, monkeypatch):
         yield run
 
 
+def _tier(page: Path) -> object:
+    if name_of(page) not in LONG:
+        return page
+    marks = pytest.mark.thorough(quick="test_names_in_the_code_of_a_page_exist")
+    return pytest.param(page, marks=marks)
+
+
+RUN = [
+    _tier(page)
+    for page in PAGES
+    if page not in TRANSLATIONS and any(not block.notebook for block in runnable(page))
+]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(RUN_S_MAX * 2)
-@pytest.mark.parametrize(
-    "page",
-    [
-        page
-        for page in PAGES
-        if page not in TRANSLATIONS and any(not block.notebook for block in runnable(page))
-    ],
-    ids=name_of,
-)
+@pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_the_code_of_a_page_runs(page, tmp_path, hansard, monkeypatch):
     """The code of a page works when a reader copies it in the order of the page."""
     todo = runnable(page)
@@ -251,6 +277,30 @@ def test_the_code_of_a_page_runs(page, tmp_path, hansard, monkeypatch):
                 output = hansard(command, page, exit_code)
                 if name_of(page) in TOURS:
                     _assert_shown(command, output, written)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_names_in_the_code_of_a_page_exist(name):
+    """Code is Python that imports from modules there are; each command takes its options."""
+    for block in runnable(ROOT / name):
+        if block.language == "python":
+            for node in ast.walk(ast.parse(block.text)):
+                if isinstance(node, ast.ImportFrom):
+                    assert find_spec(str(node.module)), node.module
+            continue
+        for words in commands(block):
+            if words[0] == "hansard":
+                _parse(words[1:])
+
+
+def _parse(words: list[str]) -> None:
+    """Parse a command line; an unknown command, option or choice is an error."""
+    context = commands_of_hansard().make_context("hansard", hoist_global_options(words))
+    while names := context._protected_args:
+        rest = [*names, *context.args]
+        name, command, rest = context.command.resolve_command(context, rest)
+        context = command.make_context(name, rest, parent=context)
 
 
 def _assert_shown(command: list[str], output: str, written: list[str]) -> None:

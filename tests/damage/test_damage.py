@@ -245,7 +245,7 @@ def test_damaged_metadata_is_repaired(damage: Damage, files: Files, cli: Call):
     assert cli("check").code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_damaged_metadata_is_repaired")
 def test_a_workspace_is_used_without_its_snapshots_and_repaired(files: Files, cli: Call):
     """With damaged snapshots a workspace opens and makes them again; without it `check` reports
     them, and `repair` rebuilds them.
@@ -265,7 +265,7 @@ def test_a_workspace_is_used_without_its_snapshots_and_repaired(files: Files, cl
     assert cli("check").code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_a_repair_says_that_it_cannot_restore_messages")
 def test_a_repair_hides_no_loss(files: Files, cli: Call):
     """If messages are missing besides, the broker's mark still refuses the workspace."""
     BLOCKS[1].do(files)
@@ -275,7 +275,7 @@ def test_a_repair_hides_no_loss(files: Files, cli: Call):
     assert re.search(SHORT_OF_MARK, opened(files))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_damaged_metadata_is_repaired")
 def test_a_repair_of_a_rolled_log_is_refused(files: Files, cli: Call):
     """The refusal names the stream and the remedy, and changes nothing; blobs are repaired."""
     rolled = cli("tiers", "roll")
@@ -293,7 +293,7 @@ def test_a_repair_of_a_rolled_log_is_refused(files: Files, cli: Call):
     assert contents(files.stream()) == damaged
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_damaged_metadata_is_repaired")
 def test_a_roll_restores_the_newest_generation(files: Files, cli: Call):
     """The broker was killed between the two files that it writes for a stream."""
     assert cli("tiers", "roll").code == 0
@@ -362,6 +362,7 @@ def planted(home: Path, stream: StreamId) -> None:
     plant(home, "lab", (stream, commit(2, LATER)))
 
 
+@pytest.mark.thorough(quick="test_damage_is_reported")
 def test_a_stream_without_its_first_version(tmp_path: Path):
     """This holds for shared and lasting state; other runs can be read."""
     home = tmp_path / "data"

@@ -13,8 +13,6 @@ from hansard.bus.jetstream import BrokerOptions
 from tests.bus.brokers import ServerProcess, free_ports
 
 READ_BYTES = 64 * 1024
-DELAY_S = 0.04
-"""One way: 80 ms there and back."""
 
 CONFIG = """\
 server_name: {domain}
@@ -149,7 +147,7 @@ class Regions:
 
 
 @contextlib.contextmanager
-def running(folder: Path, delay_s: float = DELAY_S) -> Iterator[Regions]:
+def running(folder: Path, delay_s: float) -> Iterator[Regions]:
     """Run both regions until the end of the block."""
     regions = Regions(folder, delay_s)
     try:

@@ -27,7 +27,7 @@ JOINED_S = (0.5, 3.0)
 RUNS = "r1", "r2"
 """Runs of the commits over the loop, and of the sessions."""
 
-STREAMS, THREADS = 20, 5
+STREAMS = 20
 LEADER_SHARE = 0.75
 BROKEN_SHARE = 0.5
 """Share of partitions that end with broken connections, whose held data is lost."""
@@ -74,13 +74,13 @@ def part(servers: Cluster, chance: random.Random) -> str:
 class Writers:
     """Programs that append in each way; a new one follows each that gives up."""
 
-    def __init__(self, servers: Cluster, folder: Path) -> None:
+    def __init__(self, servers: Cluster, folder: Path, threads: int) -> None:
         self._stop = folder / "stop"
         self._stage = Stage(servers, folder, "lab")
         self._ended: list[Child] = []
         self._children = [self._start(0)]
         self._stage.begin(RUNS[1])
-        self._children += [self._start(number) for number in range(1, 1 + THREADS)]
+        self._children += [self._start(number) for number in range(1, 1 + threads)]
         self.gave_up = 0
 
     def _start(self, number: int) -> Child:
@@ -128,7 +128,7 @@ def test_nothing_acknowledged_is_lost_in_a_one_way_partition(tmp_path, rounds, e
     parted: list[str] = []
     with cluster.running(tmp_path / "cluster", linked=True) as servers:
         asyncio.run(made(servers))
-        writers = Writers(servers, tmp_path)
+        writers = Writers(servers, tmp_path, rounds(2, 5))
         try:
             for _ in range(number):
                 writers.go_on()

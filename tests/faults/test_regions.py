@@ -35,9 +35,9 @@ Command = Callable[..., Ran]
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Iterator[Regions]:
-    """Yield two regions, 80 ms apart."""
-    with running(tmp_path / "regions") as made:
+def two(tmp_path: Path, rounds: Callable[[int, int], int]) -> Iterator[Regions]:
+    """Yield two regions: 80 ms apart, there and back, or 10 ms in a quick run."""
+    with running(tmp_path / "regions", rounds(5, 40) / 1_000) as made:
         yield made
 
 
@@ -251,7 +251,7 @@ def test_a_promotion_names_what_the_lost_home_accepted_besides(
         assert opened.fork("half") != "half"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_a_promotion_names_what_the_lost_home_accepted_besides")
 def test_a_home_that_was_just_rolled_follows_its_successor(
     two: Regions, run: Command, tmp_path: Path
 ) -> None:

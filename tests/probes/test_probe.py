@@ -168,6 +168,7 @@ def test_a_path_that_is_nowhere_names_the_nearest(desk: Desk, call: Call):
     assert "no run is like 'x-*'" in nobody.err
 
 
+@pytest.mark.thorough(quick="statistics/test_probes.py::test_a_pair_that_does_not_count_says_why")
 def test_a_run_that_the_command_cannot_be_made_for_is_left_out(desk, call, record):
     """A run for which the command cannot be built, or without such a value, is counted with the
     reason.
@@ -195,6 +196,7 @@ def test_a_planted_bias_is_detected(desk: Desk):
     assert "With the value on record 21 of 21 forks decided as their runs had." in made.out
 
 
+@pytest.mark.thorough(quick="test_each_run_is_forked_for_each_value_and_nothing_else_changes")
 def test_a_model_is_called_only_where_that_is_allowed(desk: Desk):
     """The fork with another value asks another thing: its pair is not answered, and counted."""
     desk.record(1, "model")
