@@ -6,7 +6,7 @@ One client that writes lines, and one server made with the SDK, over stdio: dire
 `relaxed`), and replaying without the server; call by call in turn, and 300 calls at once. The same
 over HTTP, call by call over one connection: the server directly, and through `proxy --http`
 (`relaxed`). Then `hansard mcp serve` over stdio: an entry of shared state, and a statement of SQL;
-and the entry from `serve --http`. Goal: the median of a recorded call within 1.5 times the direct
+and the entry from `up --http`. Goal: the median of a recorded call within 1.5 times the direct
 one, `relaxed`. (Medians of all calls; beside them the median of the ratios of neighbours, which a
 loaded machine disturbs less.)
 """
@@ -219,7 +219,7 @@ async def over_http(found: Findings, folder: Path) -> None:
     token = folder / "token"
     token.write_text(secrets.token_urlsafe(32))
     token.chmod(0o600)
-    serve = [sys.executable, "-m", "hansard", "mcp", "serve", "--token-file", str(token)]
+    serve = [sys.executable, "-m", "hansard", "-w", "papers", "up", "--token-file", str(token)]
     async with (
         at_port([*SERVER, str(served)], served) as url,
         at_port([*PROXY, "--url", url, "--http", str(front)], front, **env) as proxied,
@@ -244,7 +244,7 @@ async def over_http(found: Findings, folder: Path) -> None:
             names = ["direct", "through proxy --http"]
             if tool == "add":
                 works.append(entry)
-                names.append("an entry from serve --http")
+                names.append("an entry from up --http")
             times = await _world.turns(sized(300, 10), *works, warm_up=5)
             report(found, f"{what} over HTTP", dict(zip(names, times, strict=True)))
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import re
 import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 import typer
@@ -46,9 +45,6 @@ from hansard.ext.mcp.serving import (
 )
 from hansard.ext.memory.agent_runs import AgentRun, run_folder
 from hansard.settings import Settings
-
-if TYPE_CHECKING:
-    from hansard.service.mcp.offers import Sessions
 
 mcp = Commands()
 agent = Commands()
@@ -154,7 +150,7 @@ async def _proxying(config: Serving) -> None:
 
 def _demand_http(http: str | None, *of_http: object) -> None:
     if http is None and any(of_http):
-        options = "--as, --token-file, --allow-host"
+        options = "--token-file, --allow-host"
         raise BadValue(options, "there is no --http", "give it, or leave these out")
 
 
@@ -173,19 +169,6 @@ def headers_of(token_env: str | None, header_env: Sequence[str]) -> dict[str, st
 async def serve_record(
     agent: AgentName = None,
     role: RoleName = None,
-    http: Annotated[
-        str | None, option("Use streamable HTTP instead; 0: a free port.", "[HOST:]PORT")
-    ] = None,
-    as_: Annotated[
-        list[Path] | None,
-        option(
-            "With --http: credentials of an agent whose token clients may send. Repeatable.",
-            "FILE",
-            "--as",
-        ),
-    ] = None,
-    token_file: TokenFile = None,
-    allow_host: AllowHost = None,
     tools: Annotated[
         list[str] | None,
         option(
@@ -197,40 +180,23 @@ async def serve_record(
     ] = None,
     prefix: Annotated[str, option("Put NAME_ before the name of each tool.", "NAME")] = "",
 ) -> None:
-    """Serve the record to MCP clients.
+    """Serve the record to one MCP client over stdio.
 
-    Over stdio it serves one client, as one agent in one role; with --http all clients that send a
-    token of an agent. Calls are recorded in the run that they name, or in a run of the agent's own
-    (workflow 'mcp'). Runs stay open when the server exits: only leave_run ends an agent's work.
+    The client is one agent in one role; 'hansard up --http' serves any number of them at /mcp.
+    Calls are recorded in the run that they name, or in a run of the agent's own (workflow 'mcp').
+    Runs stay open when the server exits: only leave_run ends an agent's work.
     """
-    opened = _opening(tools or ["default"], prefix, http, as_, token_file, allow_host)
+    try:
+        from hansard.service.mcp.offers import Sessions, offers
+        from hansard.service.mcp.server import serve_stdio
+    except ModuleNotFoundError as error:
+        raise ExtraMissing("'hansard mcp serve'", error.name or "mcp", "mcp") from None
+    names = [name for each in tools or ["default"] for name in each.split(",")]
+    offers(names, prefix)
     with termination_event() as stop:
-        async with contextlib.AsyncExitStack() as stack:
-            if http is None:
-                from hansard.service.mcp.server import serve_stdio
-
-                record = await stack.enter_async_context(connect_async(**connecting()))
-                await until(stop, serve_stdio(opened(record, agent, role)))
-                return
-            from hansard.client.listening import LOCAL, Address
-            from hansard.service.mcp.server import Client, serve_http
-
-            address = Address.of(http, allow_host or ())
-            clients: list[Client] = []
-            for file in as_ or ():
-                credentials = access.load(file)
-                restricted = connect_async(
-                    **connecting() | {"workspace": None, "credentials": file}
-                )
-                record = await stack.enter_async_context(restricted)
-                clients.append(Client(credentials.token, opened(record, agent, None)))
-            if not as_ or token_file is not None:
-                token = token_of(token_file)
-                record = await stack.enter_async_context(connect_async(**connecting()))
-                clients.append(Client(token, opened(record, agent, role)))
-            if address.host not in LOCAL:
-                output.hint("tokens are not encrypted on their way: put TLS before it")
-            await until(stop, serve_http(clients, address, output.hint))
+        async with connect_async(**connecting()) as record:
+            sessions = Sessions(record, agent, role, tools=names, prefix=prefix)
+            await until(stop, serve_stdio(sessions))
 
 
 def token_of(file: Path | None, name: str = "--token-file") -> str:
@@ -255,25 +221,6 @@ def token_of(file: Path | None, name: str = "--token-file") -> str:
         raise BadValue(name, f"{error}", "name another file") from error
 
 
-def _opening(
-    tools: Sequence[str], prefix: str, http: str | None, *of_http: object
-) -> Callable[[Any, str | None, str | None], Sessions]:
-    """Return a factory of client sessions; the import behind it is slow.
-
-    Raises ExtraMissing, and BadValue for unknown tools or an invalid prefix.
-    """
-    _demand_http(http, *of_http)
-    try:
-        importlib.import_module("hansard.service.mcp.server")
-        from hansard.service.mcp.offers import Sessions, offers
-    except ModuleNotFoundError as error:
-        command = "hansard mcp serve"
-        raise ExtraMissing(repr(command), error.name or "mcp", "mcp") from None
-    names = [name for each in tools for name in each.split(",")]
-    offers(names, prefix)
-    return partial(Sessions, tools=names, prefix=prefix)
-
-
 @mcp.command()
 async def install(
     client: Annotated[
@@ -292,7 +239,8 @@ async def install(
     ] = False,
     agent: AgentName = None,
     url: Annotated[
-        str | None, option("Without NAME: address of a running 'hansard mcp serve --http'.", "URL")
+        str | None,
+        option("Without NAME: address of 'hansard up --http': http://HOST:PORT/mcp.", "URL"),
     ] = None,
     token_env: Annotated[
         str | None,

@@ -244,7 +244,7 @@ async def at_socket(
 
 @contextlib.asynccontextmanager
 async def served(
-    setup: Setup, command: list[str]
+    setup: Setup, command: list[str], address: str = r"http://\S+/mcp$"
 ) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
     """Yield a command that listens over HTTP and the address that it prints; end it."""
     process = await asyncio.create_subprocess_exec(
@@ -256,9 +256,11 @@ async def served(
             while True:
                 line = (await process.stderr.readline()).decode()
                 assert line, "it ended before it listened"
-                if match := re.search(r"http://\S+/mcp$", line.strip()):
+                if match := re.search(address, line.strip()):
                     break
+        reading = asyncio.create_task(process.stderr.read())  # a full pipe would block it
         yield match.group(), process
+        reading.cancel()
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(process.wait(), WAIT_S)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integrations.mcp.support import Setup, at_socket, programs
 from tests.integrations.mcp.test_conformance import SUITES, scored
-from tests.service.mcp.test_http import TOKEN, serving, token_file
+from tests.service.mcp.test_http import TOKEN, serving
 
 pytestmark = pytest.mark.thorough
 
@@ -51,7 +51,7 @@ async def test_it_conforms(setup: Setup, tmp_path: Path):
     modules = (await asyncio.to_thread(programs, folder)).parent
     scores: dict[str, tuple[int, int]] = {}
     async with (
-        serving(setup, "--token-file", token_file(tmp_path)) as (url, _),
+        serving(setup, tmp_path) as (url, _),
         at_socket(setup, [sys.executable, str(BEARER), url, TOKEN]) as (front, _),
     ):
         for suite, ours in zip(SUITES, OURS, strict=True):

@@ -7,9 +7,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -29,12 +30,15 @@ if TYPE_CHECKING:  # see the support's
 TOKEN = "a token of thirty-two characters"
 
 
-def serving(
-    setup: Setup, *options: object
-) -> AbstractAsyncContextManager[tuple[str, asyncio.subprocess.Process]]:
-    """Run the server; yield its address and process once it listens, and stop it at the end."""
-    command = [python(), "-m", "hansard", "mcp", "serve", "--tools", "all", "--http", "0"]
-    return served(setup, [*command, *map(str, options)])
+@asynccontextmanager
+async def serving(
+    setup: Setup, folder: Path, port: int = 0, **options: str
+) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
+    """Run the service; yield its address and process once it listens, and stop it at the end."""
+    up = [python(), "-m", "hansard", "-w", setup.workspace, "up", "--http", str(port)]
+    command = [*up, "--token-file", str(token_file(folder))]
+    async with served(setup, command, r"http://[^ /]+") as (url, process):
+        yield f"{url}/mcp?{urlencode({'tools': 'all'} | options)}", process
 
 
 def token_file(folder: Path) -> Path:
@@ -73,30 +77,20 @@ async def posted(url: str, **headers: str) -> httpx2.Response:
 
 
 @pytest.mark.slow
-async def test_without_a_known_token_or_under_another_name_nothing_is_answered(setup, tmp_path):
-    """A missing, wrong or foreign token, a bad origin and a bad request are refused."""
-    async with serving(setup, "--token-file", token_file(tmp_path)) as (url, process):
-        bearer = {"Authorization": f"Bearer {TOKEN}"}
-        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
-            refused = await posted(url, **headers)
-            assert refused.status_code == 401
-            assert refused.headers["www-authenticate"] == "Bearer"
-            assert "hansard credentials" in refused.json()["error"]["message"]
-            assert TOKEN not in refused.text
-        assert (await posted(url, **bearer, Host="evil.example")).status_code == 421
-        assert (await posted(url, **bearer, Origin="http://evil.example")).status_code == 403
-        assert (await posted(url.replace("/mcp", "/"), **bearer)).status_code == 404
-        import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
-
-        async with httpx2.AsyncClient(timeout=WAIT_S, headers=bearer, verify=NO_TLS) as http:
-            typed = {"Content-Type": "application/json", "Accept": "*/*"}
-            broken = await http.post(url, content=b"{nonsense", headers=typed)
-            huge = await http.post(url, content=b" " * (5 * 2**20), headers=typed)
-        assert broken.status_code == 400
-        assert huge.status_code == 413
-        async with asking(url, TOKEN, "auto") as ada:  # it goes on
-            assert (await ada.get("start_run", workflow="w"))["run_id"]
-        assert process.returncode is None
+async def test_the_query_names_the_agent_and_its_tools(setup: Setup, tmp_path: Path):
+    """A broken or large request is refused, as is an option or a group that does not exist."""
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    async with serving(setup, tmp_path, agent="ada", prefix="h") as (url, _):
+        plain = url.partition("?")[0]
+        for query, fact in (("tool=all", "tools"), ("tools=nothing", "neither a group nor a tool")):
+            refused = await posted(f"{plain}?{query}", **bearer)
+            assert refused.status_code == 400
+            assert fact in refused.text
+        async with asking(url, TOKEN, "auto") as ada:
+            names = {each.name for each in (await ada.client.list_tools()).tools}
+            begun = await ada.ask("h_start_run", workflow="w")
+        assert all(each.startswith("h_") for each in names)
+        assert begun["structuredContent"]["result"]["agent"] == "ada"
 
 
 def revoke(house: House, who: str) -> None:
@@ -131,7 +125,7 @@ async def until_turned_away(url: str, token: str) -> httpx2.Response:
 
 
 @pytest.mark.slow
-async def test_each_token_has_its_role_and_no_other(setup: Setup, house: House):
+async def test_each_token_has_its_role_and_no_other(setup: Setup, house: House, tmp_path: Path):
     """Each token has its own role; a revoked one is refused, and the other keeps working."""
     await asyncio.to_thread(house.apply, ROLES)
     files = [
@@ -141,8 +135,7 @@ async def test_each_token_has_its_role_and_no_other(setup: Setup, house: House):
     restricted = Setup(house.data_dir, house.workspace, setup.sent)
     tokens = [access.load(file).token for file in files]
     async with AsyncExitStack() as stack:
-        options = [each for file in files for each in ("--as", file)]
-        url, _ = await stack.enter_async_context(serving(restricted, *options))
+        url, _ = await stack.enter_async_context(serving(restricted, tmp_path))
         rob, wanda = [
             await stack.enter_async_context(asking(url, token, "auto")) for token in tokens
         ]
@@ -165,7 +158,7 @@ async def test_each_token_has_its_role_and_no_other(setup: Setup, house: House):
         ]:
             assert turned_away.status_code == 401
             assert turned_away.headers["www-authenticate"] == "Bearer"
-            assert "revoked" in turned_away.json()["error"]["message"]
+            assert "no valid login" in turned_away.json()["detail"]
         assert (await posted(url, Authorization=f"Bearer {tokens[0]}")).status_code != 401
         assert not (await rob.ask("board_keys", run_id=run)).get("isError")
     shown = json.dumps(heard)
@@ -195,7 +188,7 @@ async def test_a_token_has_a_bounded_number_of_sessions(setup: Setup, tmp_path: 
     """Above the bound a session is refused, and those that are open go on."""
     import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
 
-    from hansard.service.mcp.server import SESSIONS_OF_TOKEN_MAX  # noqa: PLC0415 -- it is of an extra
+    from hansard.service.http.mcp import SESSIONS_MAX  # noqa: PLC0415 -- it is of an extra
 
     params = {
         "protocolVersion": "2025-06-18",
@@ -206,10 +199,10 @@ async def test_a_token_has_a_bounded_number_of_sessions(setup: Setup, tmp_path: 
     headers = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json, text/event-stream"}
     async with (
         asyncio.timeout(SCENARIO_S),
-        serving(setup, "--token-file", token_file(tmp_path)) as (url, _),
+        serving(setup, tmp_path) as (url, _),
         httpx2.AsyncClient(timeout=WAIT_S, headers=headers, verify=NO_TLS) as http,
     ):
-        begun = [await http.post(url, json=begin) for _ in range(SESSIONS_OF_TOKEN_MAX)]
+        begun = [await http.post(url, json=begin) for _ in range(SESSIONS_MAX)]
         assert {each.status_code for each in begun} == {200}
         session = {"mcp-session-id": begun[0].headers["mcp-session-id"]}
         assert (await http.post(url, json=begin)).status_code == 503

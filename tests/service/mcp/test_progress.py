@@ -12,7 +12,7 @@ import pytest
 import hansard
 from tests.integrations.mcp.support import WAIT_S, Setup
 from tests.late import LATE
-from tests.service.mcp.test_http import TOKEN, asking, serving, token_file
+from tests.service.mcp.test_http import TOKEN, asking, serving
 from tests.service.mcp.test_serve import Team, sdk
 
 if LATE:
@@ -58,8 +58,7 @@ async def test_a_long_wait_is_reported_with_its_cause(
         if transport == "stdio":
             opened = sdk(setup, "rob", mode)
         else:
-            options = ("--token-file", token_file(tmp_path), "--agent", "rob")
-            url, _ = await stack.enter_async_context(serving(setup, *options))
+            url, _ = await stack.enter_async_context(serving(setup, tmp_path, agent="rob"))
             opened = asking(url, TOKEN, mode)
         heard = Heard(await stack.enter_async_context(opened))
         run = (await heard.call("start_run")).structured_content["result"]["run_id"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,9 +19,8 @@ from tests.integrations.mcp.support import (
     Setup,
     free_port,
     programs,
-    served,
 )
-from tests.service.mcp.test_http import TOKEN, asking, token_file
+from tests.service.mcp.test_http import TOKEN, asking, serving
 from tests.service.mcp.test_serve import SECRET, Team
 from tests.service.support import House
 
@@ -226,29 +224,15 @@ async def test_three_kinds_of_clients_do_the_teams_job(setup: Setup, house: Hous
     folder.mkdir()
     binaries = await asyncio.to_thread(programs, folder)
     port = free_port()
-    url = f"http://127.0.0.1:{port}/mcp"
-    command = [
-        sys.executable,
-        "-m",
-        "hansard",
-        "mcp",
-        "serve",
-        "--tools",
-        "all",
-        "--http",
-        str(port),
-    ]
-    command += ["--token-file", str(token_file(tmp_path))]
-    command += [part for file in files for part in ("--as", str(file))]
     home = Setup(house.data_dir, house.workspace, setup.sent)
     async with member(binaries.parent) as ben:
-        job = Job(ben, Inspector(binaries / "mcp-inspector", url, robs))
-        async with served(home, command) as (_, server):
+        async with serving(home, tmp_path, port) as (url, server):
+            job = Job(ben, Inspector(binaries / "mcp-inspector", url, robs))
             async with asking(url, TOKEN, "auto") as lena:
                 await job.plan(lena)
             assert (await ben.ask("connect", url=url, token=bens))["result"] == "hansard"
             await job.read(server)
-        async with served(home, command):
+        async with serving(home, tmp_path, port):
             assert (await ben.ask("connect", url=url, token=bens))["result"] == "hansard"
             await job.go_on()
             await job.check()

@@ -16,7 +16,7 @@ import hansard
 from hansard.broker import access
 from tests.integrations.mcp.support import WAIT_S, Setup, wire
 from tests.late import LATE
-from tests.service.mcp.test_http import TOKEN, asking, serving, token_file
+from tests.service.mcp.test_http import TOKEN, asking, serving
 from tests.service.mcp.test_serve import ROLES, SECRET, Team, command, sdk
 
 if LATE:
@@ -102,8 +102,8 @@ async def watching(
         if transport == "stdio":
             client = sdk(setup, "rob", mode, "--role", role, **made.options)
         else:
-            options = ("--token-file", token_file(folder), "--agent", "rob", "--role", role)
-            url, _ = await stack.enter_async_context(serving(setup, *options))
+            opened = serving(setup, folder, agent="rob", role=role)
+            url, _ = await stack.enter_async_context(opened)
             client = asking(url, TOKEN, mode, **made.options)
         made.team = await stack.enter_async_context(client)
         try:
@@ -231,7 +231,7 @@ async def test_a_restricted_agent_is_notified_of_what_it_is_shown(
         hidden = await stack.enter_async_context(other(home))
         await ada.board.put("findings/1", "whales")
         await hidden.board.put("plans/secret", SECRET)
-        url, _ = await stack.enter_async_context(serving(home, "--as", file))
+        url, _ = await stack.enter_async_context(serving(home, tmp_path))
         rob = Watcher("auto")
         rob.team = await stack.enter_async_context(asking(url, token, "auto"))
         stack.push_async_callback(rob.leave)
@@ -263,7 +263,7 @@ async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: 
 
     async with (
         other(setup) as ada,
-        serving(setup, "--token-file", token_file(tmp_path), "--agent", "rob") as (url, _),
+        serving(setup, tmp_path, agent="rob") as (url, _),
     ):
         most = [f"board://{ada.run}/findings/{number}" for number in range(resources.WATCHED_MAX)]
         for _ in range(2):

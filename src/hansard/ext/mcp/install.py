@@ -335,7 +335,7 @@ def installed_at(client: Client, folder: Path | None, url: str, token_env: str |
         servers[OWN]["headers"] = {"Authorization": f"Bearer {value}"}
         if client.variable is None and not _prompts_for_token(config):
             prompt = {"type": "promptString", "id": INPUT, "password": True}
-            about = {"description": "The token of the record's server (hansard mcp serve --http)"}
+            about = {"description": "The token of the record's server (hansard up --http)"}
             config.setdefault("inputs", []).append(prompt | about)
     return _made(path, OWN, servers[OWN], before, config)
 

@@ -2,7 +2,7 @@
 
 A client is the operator, or the principal of its bearer token: a restricted agent, whose requests
 go to the service over the broker as those of its own connection. `/workspaces/NAME/mcp` is the
-record of another workspace.
+record of another workspace. The query has the options of `hansard mcp serve`: `?tools=board,team`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -24,6 +25,7 @@ from hansard.client.listening import CLOSE, bearer
 from hansard.client.options import Defaults
 from hansard.client.restricted.link import Link
 from hansard.client.restricted.record import AsyncRestrictedRecord
+from hansard.domain.choices import check_options
 from hansard.domain.errors import ExtraMissing, HansardError
 from hansard.operations.protocol.faults import ServiceBusy
 from hansard.service.http.identity import Identity
@@ -56,6 +58,21 @@ class _ServiceLogin(Credentials, frozen=True, kw_only=True):
         return msgspec.structs.replace(self.broker, inbox_prefix=self.inbox, name=name)
 
 
+class _Options(msgspec.Struct, frozen=True):
+    """What a client chooses by the query: its agent and role, and the tools that it is offered."""
+
+    agent: str | None = None
+    role: str | None = None
+    tools: str = "default"
+    prefix: str = ""
+
+    @classmethod
+    def of(cls, query: QueryParams) -> _Options:
+        """Return the options in a query. Raises BadOption."""
+        check_options(PATH, query, cls.__struct_fields__)
+        return cls(**query)
+
+
 class _Client:
     """A client, whose server runs in a task of its own."""
 
@@ -73,7 +90,7 @@ class McpEndpoint:
     def __init__(self, records: Records, identity: Identity) -> None:
         self._records = records
         self._identity = identity
-        self._clients: dict[tuple[str, str], _Client] = {}
+        self._clients: dict[tuple[str, str, _Options], _Client] = {}
         self._sweep = asyncio.create_task(self._end_idle())
 
     async def aclose(self) -> None:
@@ -96,7 +113,8 @@ class McpEndpoint:
                 raise CallerRefused(
                     HTTPStatus.UNAUTHORIZED, "send the bearer token of an MCP client"
                 )
-            client = await self._client(name, caller, bearer(request.headers))
+            options = _Options.of(request.query_params)
+            client = await self._client(name, caller, bearer(request.headers), options)
             server = await asyncio.shield(client.begun)
         except ExtraMissing as error:
             answer = problem(HTTPStatus.NOT_IMPLEMENTED, str(error), CLOSE)
@@ -122,10 +140,10 @@ class McpEndpoint:
                 task.cancel()
                 await asyncio.wait({task})
 
-    async def _client(self, name: str, caller: Caller, token: bytes) -> _Client:
+    async def _client(self, name: str, caller: Caller, token: bytes, options: _Options) -> _Client:
         """Return the client of a caller, which begins with its first request."""
         who = caller.principal
-        key = (name, "" if who is None else who.token_id)
+        key = (name, "" if who is None else who.token_id, options)
         client = self._clients.get(key)
         if client is None:
             try:
@@ -136,12 +154,14 @@ class McpEndpoint:
         if client is None:
             self._make_room()
             client = self._clients[key] = _Client()
-            client.task = asyncio.create_task(self._run(client, name, caller, token))
+            client.task = asyncio.create_task(self._run(client, name, caller, token, options))
             client.task.add_done_callback(lambda _: self._clients.pop(key, None))
         client.used_s = time.monotonic()
         return client
 
-    async def _run(self, client: _Client, name: str, caller: Caller, token: bytes) -> None:
+    async def _run(
+        self, client: _Client, name: str, caller: Caller, token: bytes, options: _Options
+    ) -> None:
         from hansard.service.mcp.offers import Sessions  # noqa: PLC0415 -- of an extra
         from hansard.service.mcp.server import app_of  # noqa: PLC0415 -- of an extra
 
@@ -152,7 +172,13 @@ class McpEndpoint:
                 if caller.principal is not None:
                     record = await _restricted(opened, caller, token)
                     stack.push_async_callback(record.close)
-                sessions = Sessions(record, None, None)
+                sessions = Sessions(
+                    record,
+                    options.agent,
+                    options.role,
+                    tools=options.tools.split(","),
+                    prefix=options.prefix,
+                )
                 app = await stack.enter_async_context(app_of(sessions, SESSIONS_MAX))
                 client.begun.set_result(app)
                 await client.ending.wait()

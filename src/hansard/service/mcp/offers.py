@@ -13,7 +13,6 @@ import copy
 import inspect
 import re
 import secrets
-import time
 import tomllib
 import types
 import typing
@@ -45,7 +44,6 @@ from hansard.agents.steps.tools import operation
 from hansard.bus.errors import Fenced, NotFound
 from hansard.bus.loggers import logger
 from hansard.client.options import AGENT
-from hansard.domain import ids
 from hansard.domain.choices import NOTHING, nearest
 from hansard.domain.errors import BadValue, CallerError, HansardError
 from hansard.domain.label import Label
@@ -174,13 +172,6 @@ class Work(msgspec.Struct):
         return None if state is None else f"{self.session.agent}@{state.version}"
 
 
-REFUSED_S = 5.0
-"""Seconds after a refusal of credentials in which the service is not asked again."""
-
-NO_RUN = ids.uuid8("no run is called so")
-"""A run that never exists, requested to check a client's credentials."""
-
-
 class Sessions:
     """The sessions of one client, which is one agent in one role, and the tools that it is offered.
 
@@ -202,35 +193,6 @@ class Sessions:
         self._works: dict[str, Work] = {}
         self._lock = asyncio.Lock()
         self._own: str | None = None
-        self._refused_s: float | None = None
-        self._is_unsure = False
-
-    def note(self, error: BaseException) -> None:
-        """Remember a refusal of the client's credentials, or that the service did not answer."""
-        if isinstance(error, AccessRefused):
-            self._refused_s = time.monotonic()
-        self._is_unsure = self._is_unsure or isinstance(error, AccessRefused | ServiceGone)
-
-    @property
-    def refused(self) -> bool:
-        """True if the service has just refused the client's credentials."""
-        return self._refused_s is not None and time.monotonic() - self._refused_s < REFUSED_S
-
-    async def are_refused(self) -> bool:
-        """Return whether the service refuses the client's credentials.
-
-        It is asked if it refused them before or did not answer. If it cannot answer now, the last
-        known state holds.
-        """
-        if self.refused or not self._is_unsure:
-            return self.refused
-        try:
-            await self.record.roles.view(NO_RUN)
-        except NotFound:
-            self._is_unsure, self._refused_s = False, None
-        except HansardError as error:
-            self.note(error)
-        return self._refused_s is not None
 
     @property
     def author(self) -> str:

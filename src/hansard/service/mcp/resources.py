@@ -550,7 +550,6 @@ class Updates:
             try:
                 news = await self._is_news(each, known)
             except HansardError as error:  # refused or unreachable: no notification
-                self._sessions.note(error)
                 _log.debug("cannot check a watched address", **unexpected(error))
                 if isinstance(error, BusError) and not isinstance(error, NotFound):
                     self._changed[each.uri] = None  # the broker has not answered: retry

@@ -1,13 +1,11 @@
-"""The record as an MCP server, in both eras of the protocol, over stdio or streamable HTTP."""
+"""The record as an MCP server, in both eras of the protocol: over stdio, or as an application."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from http import HTTPStatus
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import jsonschema
@@ -27,26 +25,14 @@ from mcp.server.subscriptions import (
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hansard._version import __version__
 from hansard.agents.errors import RoleRefused
 from hansard.agents.policy.approvals import listed
 from hansard.bus.loggers import logger, unexpected
-from hansard.client.listening import (
-    LOCAL,
-    bearer,
-    foreign,
-    listen,
-    refuse,
-)
-from hansard.client.listening import (
-    Address as ListenAddress,
-)
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import check_options
-from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.errors import HansardError
 from hansard.operations.protocol.faults import NotOffered
 from hansard.service.mcp import resources
 from hansard.service.mcp.offers import (
@@ -226,7 +212,6 @@ class _Requests:
             async with reporting(self._sessions, "resources/read", {}, _report(context)):
                 answer = await resources.read(self._sessions, uri, Address.read(uri))
         except HansardError as error:
-            self._sessions.note(error)
             await refused(self._sessions, "resources/read", {"uri": uri}, str(error))
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
         is_text = uri.startswith("memory:")
@@ -253,7 +238,6 @@ class _Requests:
         try:
             return await request
         except HansardError as error:
-            self._sessions.note(error)
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
 
 
@@ -294,7 +278,6 @@ class _Subscriptions:
         try:
             await self._subscriber(context).add(str(params.uri))
         except HansardError as error:
-            self._sessions.note(error)
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
         return types.EmptyResult()
 
@@ -315,7 +298,6 @@ class _Subscriptions:
                 try:
                     await self.updates.hold(uri)
                 except HansardError as error:
-                    self._sessions.note(error)
                     raise MCPError(types.INVALID_PARAMS, str(error)) from None
                 held.callback(self.updates.release, uri)
             honored = types.SubscriptionFilter(resource_subscriptions=uris or None)
@@ -465,7 +447,6 @@ async def _called(
     except jsonschema.ValidationError as error:
         why = f"{offer.name}: {error.message}; see the tool's input schema"
     except HansardError as error:
-        sessions.note(error)
         why = for_client(str(error), names)
     except Exception as error:  # noqa: BLE001 -- the client gets the failure, the log its place
         _log.warning("a tool failed", tool=offer.name, **unexpected(error))
@@ -495,105 +476,3 @@ def _refused(why: str, work: Work | None) -> types.CallToolResult:
     result = types.CallToolResult(content=[types.TextContent(type="text", text=why)], is_error=True)
     result.meta = Answer(None, work, replayable=False).meta
     return result
-
-
-# ------------------------------------------------------------ over HTTP
-#
-# The bearer token of a request determines the agent and the role. An agent's sessions are its own,
-# over any number of connections.
-
-TOKEN_LENGTH_MIN = 16
-"""Shortest token, in characters: a shorter one can be guessed."""
-
-SESSIONS_MAX, SESSIONS_OF_TOKEN_MAX = 1_000, 100
-"""Open protocol sessions in all and of one token; one more is refused. The SDK ends a session that
-was idle for half an hour.
-"""
-
-UNKNOWN = (
-    "no known token: send 'Authorization: Bearer TOKEN', the token of a file of 'hansard "
-    "credentials' that the server was given with --as, or that of its --token-file"
-)
-
-
-class Client(msgspec.Struct, frozen=True):
-    """A client: its token, and the sessions of its agent."""
-
-    token: str
-    sessions: Sessions
-
-
-REVOKED = (
-    "this token may have expired or been revoked: get a new one (hansard credentials ROLE), and "
-    "have the operator of this server use its file"
-)
-
-
-class _Door:
-    """Passes each request to the server of its token.
-
-    If the service refuses the token in the meantime, and the answer has not begun, it is 401.
-    """
-
-    def __init__(
-        self, servers: Mapping[bytes, tuple[Sessions, ASGIApp]], hosts: Collection[str]
-    ) -> None:
-        self._servers = servers
-        self._hosts = hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Request(scope).headers
-        refusal = foreign(headers, self._hosts)
-        sessions, app = self._servers.get(_digest(bearer(headers)), (None, None))
-        if refusal is None and sessions is not None and await sessions.are_refused():
-            refusal = HTTPStatus.UNAUTHORIZED, REVOKED
-        if refusal is not None or sessions is None or app is None:
-            await refuse(*(refusal or (HTTPStatus.UNAUTHORIZED, UNKNOWN)))(scope, receive, send)
-            return
-        is_refused = False
-
-        async def sent(message: Message) -> None:
-            nonlocal is_refused
-            if message["type"] == "http.response.start" and sessions.refused:
-                is_refused = True
-                await refuse(HTTPStatus.UNAUTHORIZED, REVOKED)(scope, receive, send)
-            if not is_refused:
-                await send(message)
-
-        await app(scope, receive, sent)
-
-
-async def serve_http(
-    clients: Sequence[Client], address: ListenAddress, announce: Callable[[str], None]
-) -> None:
-    """Serve until cancelled; `announce` is called with the URL once the server listens.
-
-    Raises BadValue.
-    """
-    for client in clients:
-        if len(client.token) < TOKEN_LENGTH_MIN:
-            fact = f"a token of {len(client.token)} characters"
-            raise BadValue("token", fact, f"give one of {TOKEN_LENGTH_MIN} or more")
-    hosts = {name.lower() for name in (*LOCAL, address.host, *address.hosts)}
-    async with _servers(clients) as servers:
-        await listen(_Door(servers, hosts), address, PATH, announce)
-
-
-@contextlib.asynccontextmanager
-async def _servers(
-    clients: Sequence[Client],
-) -> AsyncGenerator[dict[bytes, tuple[Sessions, ASGIApp]]]:
-    of_each = min(SESSIONS_OF_TOKEN_MAX, max(1, SESSIONS_MAX // max(1, len(clients))))
-    async with contextlib.AsyncExitStack() as stack:
-        yield {
-            _digest(client.token.encode(errors="surrogateescape")): (
-                client.sessions,
-                await stack.enter_async_context(app_of(client.sessions, of_each)),
-            )
-            for client in clients
-        }
-
-
-def _digest(token: bytes) -> bytes:
-    """Return a token's digest, by which it is looked up in a time independent of the token."""
-    return hashlib.sha256(token).digest()
