@@ -111,7 +111,10 @@ async def test_a_point_is_that_of_the_api(tab: Tab, runs: Runs):
 
 
 async def test_a_run_is_followed_while_it_goes_on(tab: Tab, record: hansard.Record):
-    """The intent is shown before its outcome; followed, the point stays at the newest event."""
+    """The intent is shown before its outcome; followed, the point stays at the newest event.
+
+    Panels then read the run as of now, and not once more at the point.
+    """
     go_on, seen = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -134,6 +137,8 @@ async def test_a_run_is_followed_while_it_goes_on(tab: Tab, record: hansard.Reco
     await tab.page.wait_for_selector(".live.live")
     await tab.page.keyboard.press("f")
     await tab.page.wait_for_selector("#follow[aria-pressed=true]")
+    addresses: list[str] = []
+    tab.page.on("request", lambda request: addresses.append(request.url))
     go_on.set()
     await tab.page.wait_for_selector("#tree .row.step .pill.completed")
     await tab.page.wait_for_selector("#tree .row.message:has-text('after the first')")
@@ -142,6 +147,10 @@ async def test_a_run_is_followed_while_it_goes_on(tab: Tab, record: hansard.Reco
     size = len((await tab.api("/runs/goes-on/outline"))["rows"]["position"])
     await tab.until(f"document.querySelector('#where').textContent.includes('of {size}')")
     assert f"event {size} of {size}" in await tab.text("#where")
+    version = (await tab.api("/runs/goes-on"))["agents"][0]["version"]
+    shown = "document.querySelector('#now [data-field=version]')?.textContent"
+    await tab.until(f"{shown} === '{version}'")
+    assert not [each for each in addresses if "at=" in each]
 
 
 async def test_a_large_run_is_read_from_its_end(tab: Tab, record: hansard.Record, home: Path):

@@ -561,7 +561,8 @@ def _run(view: RunView, history: list[Stored]) -> RunState:
 def _open(state: AgentState) -> list[Step]:
     """Return the steps without a known outcome: intents without outcome, and calls in doubt."""
     in_doubt = {step.number for step in state.in_doubt}
-    return [step for step in state.steps.values() if step.is_open or step.number in in_doubt]
+    unsettled = (step for step in state.steps.values() if step.status is not StepStatus.COMPLETED)
+    return [step for step in unsettled if step.is_open or step.number in in_doubt]
 
 
 def _agent(run: str, name: str, state: AgentState) -> RunAgent:

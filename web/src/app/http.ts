@@ -41,6 +41,7 @@ async function request<T>(address: string, init: RequestInit): Promise<Answer<T>
 
 export class HttpSource implements Source {
   readonly kind = "http";
+  reading = 0;
 
   constructor(readonly workspace: string, private readonly me: Promise<Me>) {}
 
@@ -49,7 +50,8 @@ export class HttpSource implements Source {
   }
 
   async get<T>(path: string, query?: Query, signal?: AbortSignal): Promise<Answer<T>> {
-    return request<T>(this.link(path, query), { signal });
+    this.reading++;
+    return request<T>(this.link(path, query), { signal }).finally(() => this.reading--);
   }
 
   async post<T>(path: string, body: unknown, key: string = crypto.randomUUID()): Promise<Answer<T>> {

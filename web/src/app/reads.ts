@@ -24,10 +24,10 @@ export interface Read<T> {
 export const asProblem = (error: unknown): Problem =>
   error instanceof Problem ? error : new Problem(0, "This page failed", String(error), "Reload it.");
 
-// Read a path whenever it or its query changes; nothing while the path is null.
-export function useRead<T>(path: string | null, query: Query = {}): Read<T> {
+// Read a path whenever it, its query or `moment` changes; nothing while the path is null.
+export function useRead<T>(path: string | null, query: Query = {}, moment = ""): Read<T> {
   const source = useSource();
-  return source.now ? useHeld<T>(source, path, query) : useRequest<T>(source, path, query);
+  return source.now ? useHeld<T>(source, path, query) : useRequest<T>(source, path, query, moment);
 }
 
 function useHeld<T>(source: Source, path: string | null, query: Query): Read<T> {
@@ -41,7 +41,7 @@ function useHeld<T>(source: Source, path: string | null, query: Query): Read<T> 
   }, [source, path, queryText(query)]);
 }
 
-function useRequest<T>(source: Source, path: string | null, query: Query): Read<T> {
+function useRequest<T>(source: Source, path: string | null, query: Query, moment: string): Read<T> {
   const [count, setCount] = useState(0);
   const [state, setState] = useState<Omit<Read<T>, "reload">>({ data: null, query, position: null, problem: null, loading: path !== null });
   const key = path === null ? null : path + queryText(query);
@@ -59,7 +59,7 @@ function useRequest<T>(source: Source, path: string | null, query: Query): Read<
       (error) => control.signal.aborted || setState((now) => ({ ...now, problem: asProblem(error), loading: false })),
     );
     return () => control.abort();
-  }, [source, key, count]);
+  }, [source, key, count, moment]);
   return { ...state, loading: path !== null && state.loading, reload: () => setCount((now) => now + 1) };
 }
 

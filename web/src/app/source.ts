@@ -38,6 +38,7 @@ export interface Listener {
 export interface Source {
   readonly kind: "http" | "file";
   readonly workspace: string;
+  readonly reading: number; // answers of `get` that are on their way
   get<T>(path: string, query?: Query, signal?: AbortSignal): Promise<Answer<T>>;
   // The answer at once, where the source holds it.
   now?<T>(path: string, query?: Query): T;

@@ -66,6 +66,7 @@ const changeOf = (row: Row, point: number): Key["change"] =>
 
 export class InsideSource implements Source {
   readonly kind = "file";
+  readonly reading = 0;
   readonly workspace: string;
   readonly size: number;
   private readonly types: [string, string[]][];

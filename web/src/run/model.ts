@@ -16,9 +16,9 @@ const BEFORE = 16; // positions before the point that are read with it
 const PAGE = 50_000; // rows read at once after them
 const POSITIONS = 60; // positions whose first words are read at once
 const KEPT = 2_000; // newest events kept after they were read
-export const SETTLE_MS = 100; // from a move until panels read the point,
-const FOLLOW_MS = 300; // and while the newest event is followed
-const READS = 4; // events that are read at once while the point moves
+export const SETTLE_MS = 100; // from a move until panels read the point
+const FOLLOW_MS = 300; // the same, at least, while the newest event is followed
+const READS = 6; // answers that are read at once while the point moves
 
 export class RunModel {
   readonly outline = new Outline();
@@ -35,7 +35,6 @@ export class RunModel {
   readonly follows = signal(false); // the point is the newest event, and stays so
   readonly pin = signal<string>(""); // address of the other point of a comparison
   private readonly events = new Map<string, EventAnswer | Problem | Promise<EventAnswer | Problem>>();
-  reads = 0; // events that are being read
   private readonly asked = new Set<number>(); // positions whose first words are being read
   private isStopped = false;
   private isMoved = false;
@@ -211,9 +210,9 @@ export class RunModel {
     return this.source.now ? this.outline.address(this.point.value) : this.settled.value;
   }
 
-  // A point for reads: none for the newest event, which is read as of now.
+  // A point for reads: none for the newest event, also while it is followed, which is read as of now.
   asOf(address: string): string | undefined {
-    const isNow = !this.source.now && this.isWhole.value && address === this.outline.address(this.outline.size - 1);
+    const isNow = !this.source.now && this.isWhole.value && (this.follows.value || address === this.outline.address(this.outline.size - 1));
     return isNow ? undefined : address;
   }
 
@@ -250,11 +249,9 @@ export class RunModel {
       return asProblem(error);
     }
     const read = this.source.get<EventAnswer>(path).then(({ data }) => eventShown(data)).catch(asProblem).then((event) => {
-      this.reads--;
       this.events.set(address, event);
       return event;
     });
-    this.reads++;
     this.events.set(address, read);
     if (this.events.size > KEPT) this.events.delete(this.events.keys().next().value!);
     return read;
@@ -295,22 +292,28 @@ export function useModel(): RunModel {
   return model;
 }
 
-// Let the panels of a run follow its point a moment later, so that a moving point is read now and then.
+// Let the panels of a run follow its point a moment later, so that a moving point is read now and then. While
+// the newest event is followed they read again once all answers are here, after twice the time that these took.
 export function useSettling(model: RunModel): void {
   const { settled, follows } = model;
   const address = model.outline.address(model.point.value);
   const newest = useRef(address);
   const timer = useRef(0);
+  const took = useRef(0); // times that answers were waited for
   newest.current = address;
   useEffect(() => {
     if (settled.value === address || timer.current) return;
-    const wait = () => void (timer.current = window.setTimeout(settle, follows.peek() ? FOLLOW_MS : SETTLE_MS));
+    const wait = (times: number) => void (timer.current = window.setTimeout(settle, follows.peek() ? times * FOLLOW_MS : SETTLE_MS));
     const settle = () => {
-      if (model.reads >= READS) return wait();
+      if (model.source.reading >= (follows.peek() ? 1 : READS)) {
+        took.current++;
+        return wait(1);
+      }
       timer.current = 0;
       settled.value = newest.current;
     };
-    wait();
+    wait(1 + 2 * took.current);
+    took.current = 0;
   }, [address, settled.value]);
   useEffect(() => () => clearTimeout(timer.current), []);
 }

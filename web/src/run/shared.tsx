@@ -33,7 +33,7 @@ function Some<T extends { change?: Key["change"] }>({ rows, make, none }: { rows
 function PointPanel<T>({ id, name, children }: { id: string; name: string; children: (answer: T) => ComponentChildren }) {
   const model = useModel();
   const { at } = model;
-  const read = useRead<T>(`${model.path}/${id}`, { at: model.asOf(at) });
+  const read = useRead<T>(`${model.path}/${id}`, { at: model.asOf(at) }, at);
   return (
     <Panel id={id} name={name} label={`${name} at this point`} bar={<span id={`${id}-at`} class="mono">at {at}</span>} busy={read.loading}>
       <AroundContext.Provider value={{ run: model.path }}><Shown read={read}>{children}</Shown></AroundContext.Provider>

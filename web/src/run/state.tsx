@@ -89,8 +89,8 @@ function Section({ id, name, size, children }: { id: string; name: string; size:
   return size ? <section data-list={id}><h3>{name} <span class="dim">{count(size)}</span></h3>{children}</section> : null;
 }
 
-function Window({ model, agent, at }: { model: RunModel; agent: string; at: Value }) {
-  const read = useRead<ContextAnswer>(`${model.path}/context`, { at, agent });
+function Window({ model, agent, version, at }: { model: RunModel; agent: string; version: number; at: Value }) {
+  const read = useRead<ContextAnswer>(`${model.path}/context`, { at, agent }, String(version));
   return (
     <Shown read={read}>
       {(answer) => {
@@ -129,7 +129,7 @@ function AgentInFull({ figures, at, point }: { figures: AgentFigures; at: Value;
           <Fold key={number} label={decision.question} summary={`→ ${decision.selected}`}>{() => <>{number !== undefined && <GoTo number={number}>to {outline.address(number)}</GoTo>}<DecisionEvent data={decision} /></>}</Fold>
         )} />
       </Section>
-      <Window model={model} agent={figures.agent} at={at} />
+      <Window model={model} agent={figures.agent} version={figures.version} at={at} />
     </>
   );
 }
@@ -154,9 +154,9 @@ export function StatePanel() {
   const isHere = (read: Read<RunAnswer>) => read.data !== null && read.query.at === asOf;
   const [whole, setWhole] = useState<Value>(null); // the point of which all agents are here
   const hasAll = whole === asOf;
-  const one = useRead<RunAnswer>(isLarge && !hasAll ? model.path : null, { at: asOf, agent: lane.name });
+  const one = useRead<RunAnswer>(isLarge && !hasAll ? model.path : null, { at: asOf, agent: lane.name }, at);
   const isRead = !isLarge || hasAll || (model.isWhole.value && (one.problem !== null || (isHere(one) && one.query.agent === lane.name)));
-  const all = useRead<RunAnswer>(isRead ? model.path : null, { at: asOf });
+  const all = useRead<RunAnswer>(isRead ? model.path : null, { at: asOf }, at);
   useEffect(() => void (isHere(all) && setWhole(asOf)), [all.data]);
   const read = isLarge && !isHere(all) && (isHere(one) || (one.data && !all.data)) ? one : all;
   return (

@@ -295,8 +295,8 @@ async def events_of(hub: Hub, run: str | None, after: int, catch_up: CatchUp) ->
             while not waiting.is_behind and hub.is_following:
                 news = waiting.take()
                 if news is None:
-                    await waiting.wait(VALID_S)
-                    yield b""
+                    if not await waiting.wait(VALID_S):
+                        yield b""
                 elif news.first > sent:
                     yield news.data
                     sent = news.last
