@@ -56,6 +56,7 @@ def test_no_times_have_no_median():
         _report.summary([])
 
 
+@pytest.mark.later
 def test_an_unknown_benchmark_is_named():
     """An unknown benchmark is refused with the list of the known ones."""
     done = subprocess.run(

@@ -137,6 +137,7 @@ async def test_clocks_that_disagree_do_not_change_the_order(view: Open, pages: P
     assert "event 5 of 7" in await seen.text("#where")
 
 
+@pytest.mark.thorough(quick="test_on_the_time_axis_events_stand_at_their_times")
 async def test_where_nobody_knows_a_time_there_is_no_time_axis(view: Open, pages: Pages):
     """The button is disabled with a reason, so the key does nothing."""
     await _run(pages, "timeless", [None] * 5)

@@ -78,6 +78,7 @@ async def test_a_run_without_messages_says_so(view: Open, pages: Pages, empty: s
         assert words in await seen.text(f"#{tab}")
 
 
+@pytest.mark.thorough(quick="browser/test_page.py::test_the_keyboard_moves_everything")
 async def test_tabs_are_walked_by_key(view: Open, pages: Pages, shared: str):
     """Each group of tabs has one stop; arrows go round, and the panel follows."""
     seen = await view(await pages.of(shared))

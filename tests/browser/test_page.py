@@ -143,6 +143,7 @@ async def test_steps_stand_in_each_other(view: Open, pages: Pages, runs: Runs):
     assert await both.get_attribute("aria-expanded") == "false"
 
 
+@pytest.mark.thorough(quick="test_search_opens_what_it_finds")
 async def test_a_row_leads_to_its_outcome(view: Open, pages: Pages, runs: Runs):
     """A click on a step moves the slider to where it ended, with arguments and result in full."""
     seen = await view(await pages.of(runs.team))
@@ -206,6 +207,7 @@ async def test_the_keyboard_moves_everything(view: Open, pages: Pages, runs: Run
     assert await seen.page.get_attribute(f"#{active}", "aria-selected") == "true"
 
 
+@pytest.mark.thorough(quick="test_the_keyboard_moves_everything")
 async def test_the_slider_speaks(view: Open, pages: Pages, runs: Runs):
     """The slider's value is read out as position, version, time and event."""
     seen = await view(await pages.of(runs.team))
@@ -282,7 +284,7 @@ CONTRAST = """() => {
 }"""
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(quick="browser/test_axe.py::test_a_page_and_a_decision_break_no_rule")
 @pytest.mark.parametrize("dark", [False, True])
 async def test_every_text_can_be_read(view, pages, runs, shared, dark):
     """Contrast is at least 4.5 to 1 (WCAG 2.2, 1.4.3), in light and dark, for later rows too."""
@@ -407,6 +409,7 @@ def _begin(run: str, occurred_at: str | None = None) -> tuple[Recorded, Recorded
     return replace(started, occurred_at=occurred_at), joined
 
 
+@pytest.mark.thorough(quick="test_what_a_source_claims_is_shown_as_a_claim")
 async def test_an_imported_run_claims_no_times_that_its_source_does_not(view: Open, pages: Pages):
     """Without source times the page shows no moment and no duration, and says so once."""
     run = "no-times"
@@ -424,6 +427,7 @@ async def test_an_imported_run_claims_no_times_that_its_source_does_not(view: Op
     assert len(re.findall(r"\d\d:\d\d:\d\d", head)) == 1
 
 
+@pytest.mark.thorough(quick="test_what_a_source_claims_is_shown_as_a_claim")
 async def test_what_its_source_tells_of_an_imported_run_is_shown(view: Open, pages: Pages):
     """The slider and the trace have the source's own times, and no others."""
     run, time = "some-times", "1999-12-31T23:59:59"
@@ -506,6 +510,7 @@ async def test_the_header_counts_what_went_wrong_and_leads_to_it(view, pages, ru
     await seen.page.wait_for_selector("#event :text('KeyError')")
 
 
+@pytest.mark.thorough(quick="test_the_state_is_that_of_the_fold")
 async def test_a_settled_call_says_by_whom(view: Open, pages: Pages, runs: Runs):
     """In its row of the trace, from the settlement on."""
     seen = await view(await pages.of(runs.settled))

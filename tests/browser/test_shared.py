@@ -133,6 +133,7 @@ async def _view(pages: Pages, view: RunView) -> dict[str, Any]:
     return expected_state(view.boards, view.team, now)
 
 
+@pytest.mark.thorough(quick="test_every_event_shows_what_replay_says")
 async def test_what_an_event_changed_is_named(tabs: Tabs, pages: Pages, shared: list[str]):
     """An event marks exactly the differences from before; a lease's rest is none."""
     for run in shared:
@@ -190,6 +191,7 @@ async def test_the_panels_show_it(view: Open, pages: Pages, shared: list[str]):
     assert {"open", "waiting", "claimed", "done"} <= statuses
 
 
+@pytest.mark.thorough(quick="test_every_event_shows_what_replay_says")
 async def test_values_are_whole_and_stay_open(view: Open, pages: Pages, shared: list[str]):
     """A key opens to its whole value, stays open while the point moves, and links to its event."""
     seen = await view(await pages.of(shared[0]))

@@ -196,6 +196,7 @@ async def test_one_large_commit_has_one_chunk_and_the_next_goes_on_from_there(op
     await check(opened, {1, 4})
 
 
+@pytest.mark.later
 async def test_who_goes_on_where_a_chunk_ends_begins_the_next_one(opened):
     """The next chunk begins there even if the known part ends inside the requested one."""
     before = Writing(opened, 2, notes=False)
@@ -227,6 +228,7 @@ async def test_more_of_a_step_that_had_ended_is_met_by_reading_it(opened):
     await check(opened, {1, 2, 3, 4})
 
 
+@pytest.mark.later
 async def test_what_is_too_much_to_hold_is_read_from_the_log(opened, monkeypatch):
     """Chunks stay correct when commits arrive faster than chunks are made."""
     monkeypatch.setattr(histories, "HELD_MAX", 10)
@@ -235,6 +237,7 @@ async def test_what_is_too_much_to_hold_is_read_from_the_log(opened, monkeypatch
     await check(opened, {1, 2, 3})
 
 
+@pytest.mark.later
 async def test_a_chunk_waits_until_a_power_cut_leaves_its_commits(opened, monkeypatch):
     """Under `relaxed` that is later than the acknowledgement, of an unknown server never known."""
     monkeypatch.setattr(opened.workspace.log, "durability", "relaxed")
@@ -260,6 +263,7 @@ async def test_who_was_fenced_makes_no_chunk_of_what_it_could_not_write(opened):
     await check(opened, {1})
 
 
+@pytest.mark.later
 @pytest.mark.parametrize(
     "point", [Point.BEFORE_RECEIPT, pytest.param(Point.AFTER_RECEIPT, marks=pytest.mark.slow)]
 )

@@ -193,6 +193,7 @@ async def test_followers_go_on_over_rolls(nats: Nats, tmp_path: Path):
     await other.close()
 
 
+@pytest.mark.later
 async def test_a_slow_follower_reads_the_rest_from_the_archive(nats: Nats, tmp_path: Path):
     """Its generation is sealed, archived and deleted before the server sent it all of that."""
     log, other = await nats.log("slow"), await nats.log("slow")
@@ -248,6 +249,7 @@ async def test_a_follower_may_begin_while_the_broker_is_away(tmp_path: Path):
         await log.close()
 
 
+@pytest.mark.later
 async def test_a_login_without_the_notice_reads_the_newest_state(tmp_path: Path):
     """An outside broker's login may listen to few subjects: its reads look first."""
     server = Nats(tmp_path)
@@ -298,6 +300,7 @@ async def test_a_log_that_was_never_rolled_costs_no_request_more(
     await log.close()
 
 
+@pytest.mark.later
 async def test_an_interrupted_roll_is_finished_by_a_writer(nats: Nats):
     """After a second the writer opens the next generation itself."""
     log = await nats.log("half")
@@ -390,6 +393,7 @@ async def test_accepted_losses_stay_accepted_after_a_roll(nats: Nats):
     await log.close()
 
 
+@pytest.mark.later
 async def test_a_loss_accepted_after_the_opening_is_listed(nats: Nats):
     """A generation that is created again has the settings that it had when it was closed."""
     log, name = await nats.log("noted"), "hansard_log-noted_1"
@@ -408,6 +412,7 @@ async def test_a_loss_accepted_after_the_opening_is_listed(nats: Nats):
     await log.close()
 
 
+@pytest.mark.later
 @pytest.mark.parametrize("generation", [0, 1])
 async def test_a_generation_that_lost_all_its_commits_is_refused(nats: Nats, generation: int):
     """Its stream was deleted: positions would be given out again, unless an operator agrees."""
@@ -460,6 +465,7 @@ async def test_a_list_whose_log_was_deleted_is_named(tmp_path: Path):
         server.kill()
 
 
+@pytest.mark.later
 async def test_the_newest_runs_are_found_among_large_ones(
     nats: Nats, monkeypatch: pytest.MonkeyPatch
 ):
@@ -521,6 +527,7 @@ async def test_a_policy_is_due_by_commits_and_age(nats: Nats):
     await log.close()
 
 
+@pytest.mark.later
 async def test_a_batch_on_its_way_is_whole_in_one_generation(nats: Nats):
     """The server stores what it received before the generation is sealed."""
     log = await nats.log("batch")
@@ -546,6 +553,7 @@ async def test_a_batch_on_its_way_is_whole_in_one_generation(nats: Nats):
     await fresh.close()
 
 
+@pytest.mark.later
 async def test_a_client_without_rights_waits_for_a_roll(nats: Nats):
     """It begins between the steps of a roll, and may not finish it."""
     log = await nats.log("waits")
@@ -600,6 +608,7 @@ async def test_no_stream_is_deleted_before_the_mark_has_digested_it(nats: Nats, 
     await log.close()
 
 
+@pytest.mark.later
 @pytest.mark.fast(cases=2)
 @pytest.mark.parametrize(
     ("generation", "state"), [(0, "sealed"), (1, "open"), (1, "sealed"), (1, "alone")]

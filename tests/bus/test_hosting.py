@@ -56,6 +56,7 @@ async def cancelled_once_it_starts(work: Coroutine[Any, Any, object], data_dir: 
         await task
 
 
+@pytest.mark.later
 @pytest.mark.parametrize("use", [opened, address])
 async def test_an_abandoned_start_leaves_no_user(use, data_dir):
     """The thread cannot be cancelled, so it gets a lease that no caller waits for."""
@@ -64,6 +65,7 @@ async def test_an_abandoned_start_leaves_no_user(use, data_dir):
     assert is_over(data_dir)
 
 
+@pytest.mark.later
 def test_nor_does_one_whose_loop_is_closed_before_the_server_is_there(data_dir: Path):
     """Only the thread itself is left then, without a loop to call back."""
     others = set(threading.enumerate())  # the idle ones of other loops do not end
@@ -77,6 +79,7 @@ def test_nor_does_one_whose_loop_is_closed_before_the_server_is_there(data_dir: 
     assert is_over(data_dir)
 
 
+@pytest.mark.later
 async def test_a_broker_that_is_closed_while_it_heals_leaves_no_user(data_dir: Path):
     """The server that it starts again is ended with its host."""
     host = await opened(data_dir)

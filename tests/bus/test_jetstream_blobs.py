@@ -117,6 +117,7 @@ async def test_erased(nats: Nats):
     await log.close()
 
 
+@pytest.mark.later
 async def test_put_across_a_kill(tmp_path: Path):
     """A put during which the broker dies is complete when it returns."""
     with running(tmp_path) as own:

@@ -201,6 +201,7 @@ async def _ended_once_let_in(nats: Nats, times: int, last: bytes) -> AsyncIterat
     assert all(each.done() for each in relays)
 
 
+@pytest.mark.later
 @pytest.mark.parametrize("last", [b"-ERR 'Authorization Violation'\r\n", b""])
 async def test_who_is_let_in_and_ended_at_once_is_let_in_again(nats: Nats, last: bytes):
     """A client cut off while logins reload connects again, or reports the last reason."""
@@ -300,6 +301,7 @@ _lines = st.one_of(
 )
 
 
+@pytest.mark.later
 @given(st.lists(_lines, max_size=12), st.lists(st.integers(0, 400), max_size=12))
 def test_messages_arrive_whole_and_in_order_however_they_are_cut(sent, cuts):
     """Headers are unchanged, whatever surrounds the messages and is in them."""
@@ -334,6 +336,7 @@ async def _feed(one: client._Client, parts: list[bytes]) -> None:
         await one._ps.parse(part)
 
 
+@pytest.mark.later
 async def test_without_private_hooks(nats: Nats, monkeypatch: pytest.MonkeyPatch):
     """Without the nats-py hooks that make it fast everything works over its public methods."""
     monkeypatch.setattr(client, "_Client", Client)
@@ -361,6 +364,7 @@ async def test_without_private_hooks(nats: Nats, monkeypatch: pytest.MonkeyPatch
     await log.close()
 
 
+@pytest.mark.later
 @pytest.mark.parametrize("turns", range(6))
 async def test_closing_while_it_reconnects(tmp_path, monkeypatch, turns):
     """At any moment of a reconnect, `close` ends the connecting."""

@@ -136,6 +136,7 @@ async def test_one_stream_twice(nats: Nats, seen: Seen):
     await log.close()
 
 
+@pytest.mark.later
 async def test_cancelled_callers(nats: Nats, seen: Seen):
     """Callers that are cancelled in any state leave no turn behind: the log stays as fast."""
     log = await nats.log("cancelled")

@@ -206,6 +206,7 @@ async def test_a_reading_with_an_end_does_not_wait_for_what_is_gone(tmp_path: Pa
             await nats.log()
 
 
+@pytest.mark.later
 async def test_a_reading_with_an_end_waits_for_what_is_not_written_yet(tmp_path: Path):
     """An end beyond the head is waited for, and met."""
     with running(tmp_path) as nats:
@@ -221,6 +222,7 @@ async def test_a_reading_with_an_end_waits_for_what_is_not_written_yet(tmp_path:
         await log.close()
 
 
+@pytest.mark.later
 async def test_a_reading_with_an_end_does_not_wait_for_ever_for_a_broker(tmp_path, monkeypatch):
     """If the broker does not return, the error says so and how long the read waited."""
     monkeypatch.setattr(pushing, "NO_ANSWER_S_MAX", 1.0)
@@ -235,6 +237,7 @@ async def test_a_reading_with_an_end_does_not_wait_for_ever_for_a_broker(tmp_pat
         await log.close()
 
 
+@pytest.mark.later
 async def test_an_undelivered_message_is_reported(tmp_path, monkeypatch):
     """The server has a message and does not deliver it: here, where it may not."""
     monkeypatch.setattr(pushing, "DELIVERY_S_MAX", 1.0)

@@ -441,7 +441,7 @@ async def test_replicas_raised_while_a_client_runs(servers: Cluster):
     await admin.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_a_follower_that_was_stopped_and_goes_on")
 async def test_a_follower_of_the_log(servers: Cluster, rounds: Any):
     """Following through stops of each server in turn: every commit once, in order."""
     log = await servers.log("follow")

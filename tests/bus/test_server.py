@@ -267,6 +267,7 @@ def test_the_server_stays_for_those_who_use_it_and_no_longer(data_dir):
     assert peek(data_dir) is None
 
 
+@pytest.mark.later
 def test_a_lease_ends_once(lease):
     """Closing again does nothing, not even to a descriptor that took the number over."""
     lease.close()
@@ -303,7 +304,7 @@ def test_a_program_that_a_user_started_is_no_user(data_dir):
         os.kill(started, signal.SIGKILL)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_the_server_stays_for_those_who_use_it_and_no_longer")
 def test_a_forked_child_is_a_user(data_dir):
     """The server stays for a child that continues after its parent closed its lease."""
     lease = join(data_dir)
@@ -328,7 +329,7 @@ def test_processes_that_join_at_the_same_moment_share_one_server(data_dir):
     assert eventually(lambda: is_over(infos[0]), GONE_WITHIN_S)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_the_server_stays_for_those_who_use_it_and_no_longer")
 @pytest.mark.long
 def test_joining_while_the_server_is_about_to_stop_gets_one(data_dir, rounds):
     """At every moment around the end of the grace: a server that answers and stays."""
@@ -378,6 +379,7 @@ def test_a_supervisor_that_nobody_enters_ends(data_dir):
 STREAM = {"name": "S", "subjects": ["s.>"], "storage": "file"}
 
 
+@pytest.mark.later
 def test_a_killed_supervisor_leaves_no_server_and_loses_nothing(lease, data_dir):
     """After SIGKILL no server is left over; a join brings port, logins and messages back."""
     with Wire(lease.info, lease.info.admin) as wire:
@@ -396,6 +398,7 @@ def test_a_killed_supervisor_leaves_no_server_and_loses_nothing(lease, data_dir)
             assert wire.request("$JS.API.STREAM.INFO.S")["state"]["messages"] == 1
 
 
+@pytest.mark.later
 def test_the_keeper_of_marks_holds_nothing_of_its_supervisor(tmp_path):
     """A killed supervisor has no process beside it at which users could enter."""
     place = ServerFiles(tmp_path)
@@ -410,6 +413,7 @@ def test_the_keeper_of_marks_holds_nothing_of_its_supervisor(tmp_path):
         keeper.end()
 
 
+@pytest.mark.later
 def test_the_supervisor_does_not_wait_for_a_keeper_that_stops(tmp_path, monkeypatch, capfd):
     """One that is stopped before it is up is ended, with a message, and started again later."""
     place = ServerFiles(tmp_path)
@@ -426,6 +430,7 @@ def test_the_supervisor_does_not_wait_for_a_keeper_that_stops(tmp_path, monkeypa
     keeper.end()
 
 
+@pytest.mark.later
 async def test_a_mark_far_behind_its_log_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -477,7 +482,7 @@ def test_a_killed_server_comes_back_on_its_port(lease, data_dir):
     assert msgspec.structs.replace(now, server_pid=lease.info.server_pid) == lease.info
 
 
-@pytest.mark.later
+@pytest.mark.thorough(quick="test_a_killed_server_comes_back_on_its_port")
 def test_a_join_waits_for_a_server_that_is_being_restarted(lease, data_dir):
     """The join never returns a dead server."""
     os.kill(lease.info.server_pid, signal.SIGKILL)
@@ -487,7 +492,7 @@ def test_a_join_waits_for_a_server_that_is_being_restarted(lease, data_dir):
         assert second.info.url == lease.info.url
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_a_killed_server_comes_back_on_its_port")
 def test_a_server_that_dies_again_and_again_is_abandoned(lease, data_dir):
     """After six deaths within a minute the supervisor ends with the reason; a join starts again."""
     killed = 0
@@ -517,7 +522,7 @@ def test_a_join_right_after_the_end_was_ordered_waits_for_it(lease, data_dir):
         assert one_of_each(data_dir, third.info)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_processes_that_join_at_the_same_moment_share_one_server")
 def test_a_second_supervisor_does_not_start(lease, data_dir):
     """Started by hand beside a running one, it reports that processes can join. Nothing changes."""
     environment = {**os.environ, "PYTHONPATH": SOURCES}
@@ -547,7 +552,7 @@ def test_what_a_dead_server_left_behind_misleads_nobody(data_dir):
         assert answers(again.info)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_a_killed_supervisor_leaves_no_server_and_loses_nothing")
 def test_a_server_left_without_supervisor_is_ended(data_dir):
     """The next join ends it if the system did not end it with its supervisor."""
     with join(data_dir) as lease:
@@ -570,7 +575,7 @@ def test_a_server_left_without_supervisor_is_ended(data_dir):
             assert answers(again.info)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_a_killed_server_comes_back_on_its_port")
 def test_a_port_that_somebody_took_is_left_to_him(data_dir):
     """The server restarts on another port, and keeps it."""
     with join(data_dir) as lease:
@@ -749,6 +754,7 @@ def test_without_a_login_nobody_enters(shared_server):
 # ---------------------------------------------------------------- odd places
 
 
+@pytest.mark.later
 @pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize(
     "name",
@@ -925,6 +931,7 @@ def test_a_supervisor_that_nobody_waits_for_any_more_lets_the_next_one_in(data_d
             os.kill(second, signal.SIGCONT)
 
 
+@pytest.mark.later
 def test_without_a_server_binary_the_error_says_where_it_was_sought(tmp_path):
     """An installation without the package: nothing is started."""
     libraries = tmp_path / "libraries"
@@ -960,7 +967,7 @@ def test_what_steers_python_does_not_reach_the_supervisor(data_dir, tmp_path, mo
             assert os.fsencode(tmp_path) not in environment
 
 
-@pytest.mark.later
+@pytest.mark.thorough(quick="test_processes_that_join_at_the_same_moment_share_one_server")
 def test_many_open_files_do_not_matter(data_dir):
     """Descriptors over 1023, where select(2) ends, are as good as others."""
     with contextlib.ExitStack() as stack:
@@ -970,6 +977,7 @@ def test_many_open_files_do_not_matter(data_dir):
             assert answers(lease.info)
 
 
+@pytest.mark.later
 def test_the_supervisor_imports_little():
     """It runs as long as the server does, and a cold join waits for its imports."""
     command = [sys.executable, "-X", "importtime", "-m", "hansard.broker.supervisor"]

@@ -98,6 +98,7 @@ def test_a_broker_that_was_killed_is_there_again(data_dir, which):
         assert (again.supervisor_pid == info.supervisor_pid) == ("supervisor" not in which)
 
 
+@pytest.mark.thorough(quick="test_a_broker_that_was_killed_is_there_again")
 def test_a_broker_on_another_port_is_found_again(data_dir, tmp_path):
     """A stranger takes its port in between: those who used it follow it to its new one."""
     with hansard.connect("lab", data_dir=data_dir) as record:
@@ -181,6 +182,7 @@ def test_files_that_are_gone_are_an_error_at_the_next_write(data_dir, lose: Call
     assert eventually(lambda: not processes_of(others), 10.0)
 
 
+@pytest.mark.thorough(quick="test_files_that_are_gone_are_an_error_at_the_next_write")
 def test_an_agent_whose_files_are_gone_gets_an_error(data_dir):
     """A step that was called recorded under `strict` is: else the call ends with the fact."""
     with hansard.connect("lab", data_dir=data_dir) as record, contextlib.ExitStack() as stack:

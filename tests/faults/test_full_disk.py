@@ -192,6 +192,7 @@ async def test_what_waits_in_vain_ends_and_says_why(disk: Disk):
         assert [each.commit.id for each in await log.read(KeyStream("r1", "b"))] == [lost.commit.id]
 
 
+@pytest.mark.later
 async def test_a_disk_without_files_left_is_a_full_one(disk: Disk):
     """A server that cannot create its next file reports it, and goes on once there is room."""
     async with opened(disk.folder / "data", disk_wait_s=60.0) as (host, log):
@@ -210,6 +211,7 @@ async def test_a_disk_without_files_left_is_a_full_one(disk: Disk):
         assert (len(commits), repeats(commits)) == (61, [])
 
 
+@pytest.mark.later
 async def test_a_transaction_that_finds_no_room_waits_for_it(disk: Disk):
     """nats-server reports an incomplete batch; the error names the disk, and a retry succeeds."""
     async with opened(disk.folder / "data", disk_wait_s=0.2) as (_, log):
@@ -282,6 +284,7 @@ def test_a_step_whose_outcome_finds_no_room_in_time_is_in_doubt(disk: Disk):
     assert effects == ["letter"]
 
 
+@pytest.mark.later
 def test_a_workspace_that_finds_no_room_is_made_later(disk: Disk):
     """A workspace that finds no room names the disk, and can be made once there is room."""
     with hansard.connect("lab", data_dir=disk.folder / "data"):
@@ -425,6 +428,7 @@ def test_a_broker_is_not_started_on_a_full_disk(disk: Disk):
         assert lease.supervised
 
 
+@pytest.mark.later
 def test_a_read_only_disk_is_reported(disk: Disk):
     """A broker is not started there; the error has the fact and the path."""
     data_dir = disk.folder / "data"

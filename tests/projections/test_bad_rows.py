@@ -128,7 +128,7 @@ def test_what_was_good_is_kept_where_the_rest_fails(tmp_path, monkeypatch):
         again.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_bad_rows_cost_no_more_than_a_few_tries_each")
 def test_the_commit_goes_where_not_even_events_takes_its_row(tmp_path: Path):
     """A commit whose row is rejected even by `events` becomes a problem, and all others are
     kept.

@@ -283,6 +283,9 @@ async def test_what_cannot_be_written_stops_it_with_the_reason(home, workspace, 
         await wait_for(TableFiles.of(home, workspace), 15, WAIT_S)
 
 
+@pytest.mark.thorough(
+    quick="projections/test_messages.py::test_what_is_no_commit_is_a_problem_and_stops_nothing"
+)
 async def test_a_planted_message_stops_nothing(home: Path, workspace: str):
     """A message that is no commit is a problem in the live tables, too."""
     async with running(home, workspace) as (projector, _):

@@ -116,6 +116,7 @@ def test_what_is_no_projection_is_refused(tmp_path: Path):
     assert text.read_bytes() == b"not a database" * 1_000
 
 
+@pytest.mark.later
 def test_a_store_that_is_read_writes_nothing(tmp_path: Path):
     """Several readers at once; a write is refused."""
     path = tmp_path / "t.duckdb"
