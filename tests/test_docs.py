@@ -18,6 +18,7 @@ that are written below it. A translation of README.md has the same blocks, and i
 """
 
 import ast
+import functools
 import itertools
 import os
 import re
@@ -345,11 +346,11 @@ def _expect(command: list[str], page: Path, exit_code: int = 0) -> str:
     return output
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_a_block_that_is_not_run_says_why(page):
+def test_a_block_that_is_not_run_says_why():
     """`<!-- not run: reason -->` without a reason is no excuse."""
-    reasons = [match["reason"] for match in NOT_RUN.finditer(page.read_text(encoding="utf-8"))]
-    assert all(len(reason) >= REASON_LETTERS_MIN for reason in reasons), reasons
+    for page in PAGES:
+        reasons = [match["reason"] for match in NOT_RUN.finditer(page.read_text(encoding="utf-8"))]
+        assert all(len(reason) >= REASON_LETTERS_MIN for reason in reasons), (page, reasons)
 
 
 def anchors(text: str) -> set[str]:
@@ -363,34 +364,38 @@ def anchors(text: str) -> set[str]:
     return names
 
 
+@functools.cache
 def _anchors(page: Path) -> set[str]:
     return anchors(page.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_internal_link_leads_somewhere(page):
+def test_every_internal_link_leads_somewhere():
     """A link inside the repository names a file that exists and a heading that is in it."""
-    text = page.read_text(encoding="utf-8")
     broken = []
-    for link in LINK.finditer(text):
-        target = link["target"] or link["image"]
-        if re.match(r"[a-z]+:", target):
-            continue  # another site
-        path, _, anchor = target.partition("#")
-        where = page.parent / path if path else page
-        if not where.exists() or (
-            anchor and where.suffix == ".md" and anchor not in _anchors(where)
-        ):
-            broken.append(target)
+    for page in PAGES:
+        for link in LINK.finditer(page.read_text(encoding="utf-8")):
+            target = link["target"] or link["image"]
+            if re.match(r"[a-z]+:", target):
+                continue  # another site
+            path, _, anchor = target.partition("#")
+            where = page.parent / path if path else page
+            if not where.exists() or (
+                anchor and where.suffix == ".md" and anchor not in _anchors(where)
+            ):
+                broken.append((name_of(page), target))
     assert not broken
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_named_module_exists(page):
+def test_every_named_module_exists():
     """A path such as `agents/flow.py` in a page is a file of the package or the repository."""
-    named = MODULE.findall(page.read_text(encoding="utf-8"))
     homes = (ROOT / "src" / "hansard", ROOT)
-    assert not [path for path in named if not any((home / path).exists() for home in homes)]
+    missing = [
+        (name_of(page), path)
+        for page in PAGES
+        for path in MODULE.findall(page.read_text(encoding="utf-8"))
+        if not any((home / path).exists() for home in homes)
+    ]
+    assert not missing
 
 
 def test_the_pages_are_in_plain_words():

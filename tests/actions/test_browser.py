@@ -347,6 +347,7 @@ async def test_nothing_is_done_to_a_page_that_is_not_where_the_record_is(page, s
     await other.close()
 
 
+@pytest.mark.thorough(quick="test_an_address_is_opened_after_what_is_done_once")
 async def test_an_address_is_the_way_out_of_a_page_that_is_behind(page, site, chromium):
     """The address is opened, and actions of the page before are not done on this one."""
     other = await chromium.new_page()
@@ -427,6 +428,7 @@ else show()
 </script>"""
 
 
+@pytest.mark.thorough(quick="test_an_optional_action_that_is_done_once_is_done_once")
 async def test_a_banner_that_comes_late_is_left_once(page, site):
     """A banner missed in its turn is skipped once, and handled when it appears again."""
     async with testing.record_async() as record:
@@ -494,6 +496,7 @@ async def test_a_closed_page_is_reported(chromium, site, tmp_path: Path):
                 await browser.run_actions(tmp_path / "none.json")
 
 
+@pytest.mark.thorough(quick="actions/test_demonstrate.py::test_what_a_person_does_is_done_again")
 async def test_a_frame_that_a_selector_enters_is_the_one_of_the_replay(page, site):
     """Elements in the frame are searched there, not in the page with a button of the same name."""
     inner = '<button onclick="document.body.append(`pressed`)">Go</button><p id=p>in it</p>'
@@ -517,6 +520,7 @@ async def test_a_frame_that_a_selector_enters_is_the_one_of_the_replay(page, sit
         assert "pressed" in await page.frames[1].inner_text("body")
 
 
+@pytest.mark.thorough(quick="test_what_was_done_is_a_file_that_is_done_again")
 async def test_what_fills_in_is_chosen_by_the_live_element(page, site):
     """An imported recording may not know whether a field is a list."""
     body = "<label>A <select id=a><option>x<option>y</select></label><input id=b role=combobox>"
@@ -532,6 +536,7 @@ async def test_what_fills_in_is_chosen_by_the_live_element(page, site):
     assert await page.evaluate("[a.value, b.value]") == ["y", "z"]
 
 
+@pytest.mark.thorough(quick="test_what_was_done_is_a_file_that_is_done_again")
 async def test_a_list_in_its_label_is_one_element_whatever_is_chosen(page, site):
     """Neither its label nor its name holds an option: runs with other values do the same action."""
     body = "<label>Item <select id=a><option>tea<option>cocoa</select></label>"

@@ -21,7 +21,9 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
         yield server
 
 
-@pytest.fixture(scope="module", params=["folder", "s3", *STORES])
+@pytest.fixture(
+    scope="module", params=["folder", pytest.param("s3", marks=pytest.mark.later), *STORES]
+)
 def place(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:

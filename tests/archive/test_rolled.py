@@ -147,6 +147,7 @@ def test_an_archived_run_goes_on_in_the_live_generation(archived: Archived) -> N
     assert asyncio.run(_head(archived.home)) > archived.end
 
 
+@pytest.mark.later
 def test_without_its_archive_writers_go_on_and_readers_are_refused(tmp_path: Path) -> None:
     """New runs and open ones are recorded; a reader of an archived run is refused with the address
     of the archive, the positions and the remedy, and reads it once the archive is back.
@@ -168,6 +169,7 @@ def test_without_its_archive_writers_go_on_and_readers_are_refused(tmp_path: Pat
         assert record.state(old).life.status == "completed"
 
 
+@pytest.mark.later
 @pytest.mark.parametrize("cached", [True, False])
 def test_an_archive_that_is_gone_is_reported_also_while_a_cache_has_it(
     tmp_path: Path,
@@ -234,6 +236,7 @@ def test_a_clock_that_jumps_changes_when_a_log_is_rolled_and_no_read(
         assert asyncio.run(_answers(home, end)) == before
 
 
+@pytest.mark.later
 async def test_a_full_disk_does_not_end_the_rolling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +264,7 @@ async def test_a_full_disk_does_not_end_the_rolling(
     assert (tmp_path / "a/full/log").is_dir()
 
 
+@pytest.mark.later
 def test_what_killed_processes_left_is_deleted_and_nothing_else(
     archived: Archived,
     place: str,
@@ -289,6 +293,7 @@ def test_what_killed_processes_left_is_deleted_and_nothing_else(
     asyncio.run(store.delete(kept))
 
 
+@pytest.mark.later
 def test_the_sizes_of_a_log_over_time_are_in_sql(
     archived: Archived,
     place: str,

@@ -335,6 +335,7 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         ObjectStore(url)
 
 
+@pytest.mark.later
 async def test_a_store_that_does_not_answer_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,6 +354,7 @@ async def test_a_store_that_does_not_answer_is_named(
         await source.at(3)
 
 
+@pytest.mark.later
 @pytest.mark.parametrize(
     "faults",
     [

@@ -90,7 +90,7 @@ def test_a_killed_program_is_resumed(shell, call, record, program, home):
     assert (state["status"], worker["epoch"]) == ("completed", 2)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="exchange/test_replay.py::test_a_run_is_reproduced_offline")
 def test_a_run_is_replayed_by_its_program(shell, call, record, program, home):
     """Strict and offline: answered from the record, no effect, nothing recorded."""
     run = killed(program, home)

@@ -96,6 +96,7 @@ def test_the_tables_know_slices_without_their_operations(tmp_path: Path):
     assert not {f"hansard.{each}" for each in upper} & loaded
 
 
+@pytest.mark.later
 @pytest.mark.parametrize("command", ["sql", "runs"])
 def test_frequent_commands_load_no_library_that_they_do_not_need(tmp_path: Path, command: str):
     """DuckDB runs in the worker; `runs` needs no aggregate and no request of a service."""
@@ -167,7 +168,7 @@ def test_who_connects_and_works_loads_no_log(data_dir: Path, workspace: str):
     assert not {"structlog", "rich", "pygments", "duckdb"} & loaded
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_a_command_loads_no_log_and_no_keys")
 def test_a_query_loads_no_format_that_is_not_requested(tmp_path: Path):
     """SQL answers import pyarrow for Arrow and Parquet alone."""
     _, loaded = _modules(environment(tmp_path), "import hansard.cli.sql")

@@ -84,6 +84,7 @@ def test_an_id_reads_the_run_once(call, runs, home, monkeypatch):
     assert reads == [runs.team]
 
 
+@pytest.mark.later
 def test_other_points_read_chunks_instead_of_the_run(call, home, record, monkeypatch):
     """A position, a step and the newest state of a long run cost a chunk's commits at most."""
     with record.run("long", run="long", agent="walker", role="walker") as session:

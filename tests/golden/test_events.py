@@ -50,22 +50,22 @@ def test_every_event_type_has_its_golden_bytes():
     assert {name.rpartition(".full-")[0] for name in FILES if "-" in name} <= set(OURS)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_the_bytes_are_read_and_written_as_they_stand(name):
+def test_the_bytes_are_read_and_written_as_they_stand():
     """Reviving golden bytes and recording them again gives the same bytes."""
-    golden = _read(name)
-    event = revive(golden)
-    assert event.tag == golden.type
-    assert bytes(record(event, "").data) == bytes(golden.data)
+    for name in FILES:
+        golden = _read(name)
+        event = revive(golden)
+        assert event.tag == golden.type
+        assert bytes(record(event, "").data) == bytes(golden.data), name
 
 
-@pytest.mark.parametrize("tag", sorted(OURS))
-def test_every_field_has_golden_bytes(tag):
+def test_every_field_has_golden_bytes():
     """The newest full file has every field of its type, in order."""
-    fields = [field.encode_name for field in msgspec.structs.fields(REGISTRY[tag])]
-    full = [name for name in FILES if name.startswith((f"{tag}.full.", f"{tag}.full-"))]
-    fields_of_files = [list(msgspec.json.decode((FOLDER / name).read_bytes())) for name in full]
-    assert max(fields_of_files, key=len) == fields
+    for tag in OURS:
+        fields = [field.encode_name for field in msgspec.structs.fields(REGISTRY[tag])]
+        full = [name for name in FILES if name.startswith((f"{tag}.full.", f"{tag}.full-"))]
+        fields_of_files = [list(msgspec.json.decode((FOLDER / name).read_bytes())) for name in full]
+        assert max(fields_of_files, key=len) == fields, tag
 
 
 @pytest.mark.parametrize("one", installed(), ids=lambda one: one.name)
@@ -79,20 +79,20 @@ def test_the_events_of_slices_have_golden_bytes(one):
         assert list(msgspec.json.decode(data)) == fields
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".least.json")])
-def test_a_least_file_has_only_what_must_be_there(name):
+def test_a_least_file_has_only_what_must_be_there():
     """An optional field is left out when it has its default."""
-    golden = _read(name)
-    fields = msgspec.structs.fields(REGISTRY[golden.type])
-    required = [field.encode_name for field in fields if field.required]
-    assert list(msgspec.json.decode(golden.data)) == required
+    for name in (name for name in FILES if name.endswith(".least.json")):
+        golden = _read(name)
+        fields = msgspec.structs.fields(REGISTRY[golden.type])
+        required = [field.encode_name for field in fields if field.required]
+        assert list(msgspec.json.decode(golden.data)) == required, name
 
 
-@pytest.mark.parametrize("tag", sorted(OURS))
-def test_a_tag_says_what_happened_and_in_which_version(tag):
+def test_a_tag_says_what_happened_and_in_which_version():
     """A tag is versioned, has the common form, and is registered for its type."""
-    assert re.fullmatch(TAG_PATTERN, tag)
-    assert REGISTRY[tag].tag == tag
+    for tag in OURS:
+        assert re.fullmatch(TAG_PATTERN, tag)
+        assert REGISTRY[tag].tag == tag
 
 
 def test_a_tag_is_taken_once():

@@ -256,6 +256,7 @@ def peak(format_: str, path: object) -> tuple[int, int]:
     return int(runs), int(kib)
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("format_", ["tau2-bench", "inspect"])
 def test_memory_does_not_grow_with_the_file(tmp_path, format_):
     """40 times as many runs need the same memory, apart from their offsets."""

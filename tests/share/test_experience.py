@@ -246,6 +246,7 @@ def _graph(graph: str) -> Callable[..., bytes]:
     return _forged(change)
 
 
+@pytest.mark.later
 def test_a_publisher_takes_no_name_of_the_receiver(packed, publisher, home, other):
     """An experience of a signed pack is called by its own name and digits of its publisher."""
     made = packed()
@@ -271,6 +272,7 @@ def test_a_publisher_takes_no_name_of_the_receiver(packed, publisher, home, othe
 DEEP = '{"format":"hansard.procedure.v1","x":' + "[" * 20_000 + "]" * 20_000 + "}"
 
 
+@pytest.mark.later
 def test_a_publisher_makes_no_experience_trusted(packed, publisher, home, other):
     """A signed pack whose experience is confirmed, without label or not its files is refused."""
     made = packed()

@@ -181,6 +181,7 @@ def test_a_grant_that_was_killed_between_both_records_is_completed(pair, home):
             assert theirs.ended == ""
 
 
+@pytest.mark.later
 def test_the_commands_of_grants(pair, home):
     """`hansard share` grants, lists, reads and withdraws."""
 

@@ -244,6 +244,7 @@ def test_nothing_hidden_is_in_a_pack(publisher, home, other):
         assert [kind for kind, _ in kinds] == ["message.added.v1"]
 
 
+@pytest.mark.later
 def test_what_was_hidden_between_makes_no_difference(publisher, home, tmp_path, monkeypatch):
     """A log with hidden commits between the visible ones, and one without them: equal packs."""
     twin = tmp_path / "twin"
@@ -314,6 +315,7 @@ def test_what_a_copy_adds_has_the_label_of_what_it_is_made_of(publisher, home, o
     assert {str(each.commit.label) for each in commits} == {"secret"}
 
 
+@pytest.mark.later
 def test_prompts_and_memory_go_along_if_the_role_sees_them(publisher, home, other, tmp_path):
     """`also` adds a prompt and a memory space; not for a role that does not see all of them."""
     with hansard.connect(publisher.name, data_dir=home) as record:
@@ -441,6 +443,7 @@ def resigned(publisher: Publisher, path: Path, change) -> str:
     return str(target)
 
 
+@pytest.mark.later
 def test_a_publisher_writes_into_no_run_of_the_receiver(publisher, home, other):
     """A pack that its publisher signed holds copies of its runs alone."""
     made = publisher.make(as_="plain")
@@ -523,6 +526,7 @@ def test_a_publisher_writes_into_no_run_of_the_receiver(publisher, home, other):
             assert places(home, other) == before
 
 
+@pytest.mark.later
 def test_ended_withdrawn_and_replayed_packs_are_refused(publisher, home, other):
     """After its end, its withdrawal, or a newer pack of its name, a pack is added no more."""
     old = publisher.make()
@@ -615,6 +619,7 @@ def test_a_killed_addition_is_completed(publisher, home, rounds):
         assert len(after) == len(whole)
 
 
+@pytest.mark.later
 def test_the_commands(publisher, home, other):
     """`hansard pack` makes, verifies, finds, adds and withdraws."""
 
@@ -702,6 +707,7 @@ def test_a_bucket_is_an_index(publisher, home, other, tmp_path, monkeypatch):
                 packs.add(made.file)
 
 
+@pytest.mark.later
 def test_an_addition_that_ended_at_any_commit_is_completed(publisher, home, tmp_path):
     """With the first commits of a pack alone, adding it gives what an undisturbed one gave."""
     made = publisher.make(as_="auditor")

@@ -44,7 +44,7 @@ def compared(store, trials, **plan):
 # ------------------------------------------------------------ arms that share no task
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("plan", [{}, {"unit": "run", "arms": ["a", ("b", 3.0)]}], ids=str)
 @pytest.mark.parametrize("missing", ["failure", "worst-case"])
 def test_more_runs_are_not_better(store, plan, missing):
@@ -142,7 +142,7 @@ def test_what_the_hash_gave_to_one_arm_the_other_did_not_fail_in(store):
 # ------------------------------------------------------------ few clusters of an arm
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(("base", "arm"), [(3, 27), (20, 20), (40, 5)])
 def test_each_arm_has_a_variance_of_its_own(store, base, arm):
     """Each unit its own cluster: difference, interval and p of Welch's test, as scipy has them."""
@@ -157,7 +157,7 @@ def test_each_arm_has_a_variance_of_its_own(store, base, arm):
     assert (row["always_p"] is None, row["always_low"] is None) == (min(base, arm) < 5,) * 2
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("few", [1, 2])
 @pytest.mark.parametrize("turned", [False, True])
 def test_an_arm_of_one_unit_proves_nothing_and_one_of_two_little(store, few, turned):
@@ -287,7 +287,7 @@ def test_a_difference_without_spread_has_no_more_proofs_than_clusters(store, clu
     assert alone["p"] == alone["mcnemar_p"] == pytest.approx(2 / 2**40)
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(("base", "arm"), [(2, 2), (3, 3), (3, 9), (9, 3), (60, 60)])
 def test_two_samples_without_spread_are_judged_by_all_ways_to_part_them(store, base, arm):
     """Total separation is judged by all ways to split the units."""

@@ -137,7 +137,7 @@ def test_completion_weighs_runs_not_tasks(store):
 METRICS = [("reward", None), ("made_up", None), ("made_up", "higher"), ("made_up", "lower")]
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(("metric", "direction"), METRICS)
 @pytest.mark.parametrize("rule", ["failure", "excluded", "worst-case"])
 def test_mean_and_pass_rate_count_a_missing_value_alike(store, metric, direction, rule):
@@ -295,7 +295,7 @@ def test_a_percentage_against_a_share_has_no_verdict(store, turned):
     )
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("base", "arm"),
     [
@@ -315,7 +315,7 @@ def test_values_of_one_scale_are_compared(store, base, arm):
 # ------------------------------------------------------------ limits of double precision
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("level", [0.0, 1e6, 1e12, 1e13])
 @pytest.mark.parametrize("design", ["paired", "two samples"])
 @pytest.mark.parametrize("whole", [True, False])
@@ -342,7 +342,7 @@ def test_a_level_far_above_the_spread_hides_no_spread(store, level, design, whol
     )
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("size", [1e308, 1.7e308, 1e200, 1e-200, 1e-300])
 @pytest.mark.parametrize("design", ["paired", "two samples"])
 def test_the_largest_and_smallest_doubles_are_compared_as_others(store, size, design):

@@ -78,7 +78,7 @@ def test_the_first_run_records_and_later_ones_run_no_tool(project, pytester):
     assert [path.read_bytes() for path in files] == before
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("made", "lines"),
     [
@@ -97,6 +97,7 @@ def test_a_changed_a_missing_and_an_added_call_fail(project, pytester, monkeypat
     assert calls(pytester) == 2
 
 
+@pytest.mark.thorough(quick="test_the_first_run_records_and_later_ones_run_no_tool")
 def test_each_set_of_parameters_has_a_recording_of_its_own(project, pytester):
     """Recordings stay separate even for parameters that differ only in characters not valid in
     names.
@@ -133,6 +134,7 @@ def test_without_a_recording_ci_performs_no_effect(project, pytester, monkeypatc
     assert calls(pytester) == 2
 
 
+@pytest.mark.thorough(quick="test_the_flag_records_again")
 def test_new_records_missing_calls_and_replays_the_others(project, pytester, monkeypatch):
     """By `new` only the added call runs, and the file has all of them from then on."""
     project("-k", "agent").assert_outcomes(passed=1)
@@ -158,6 +160,7 @@ def test_a_replay_reaches_no_network_and_a_failed_test_records_nothing(
     failed.stdout.fnmatch_lines(["*a replay has no network*"])
 
 
+@pytest.mark.thorough(quick="test_a_changed_a_missing_and_an_added_call_fail")
 def test_runs_and_agents_that_are_missing_fail_and_one_file_has_one_test(project, pytester):
     """Recorded runs and agents that the test did not begin fail it."""
     begin = "    with hansard_record.run('one', agent='ada'):\n        pass\n"
