@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import re
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from hansard.agents.policy import approvals
+from hansard.bus.portal import alongside
 from hansard.cli import output, processes
 from hansard.cli.common import Command, Commands, Run, flag, option
 from hansard.cli.opening import reading_run, settings
@@ -438,13 +438,8 @@ async def _printing_approvals(session: Any) -> AsyncGenerator[None]:
                             f"{request.tool} of {request.agent} waits for approval: {grant}"
                         )
 
-    following = asyncio.create_task(follow())
-    try:
+    async with alongside(follow()):
         yield
-    finally:
-        following.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await following
 
 
 def _print_report(report: ModelReport, run: str, code: int, *, replays: bool) -> None:

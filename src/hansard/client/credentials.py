@@ -26,6 +26,7 @@ from hansard.bus import subjects
 from hansard.bus.clock import OS_USER
 from hansard.bus.file_lock import Unwritable, take
 from hansard.bus.loggers import logger
+from hansard.bus.portal import alongside
 from hansard.client.opening import data_dir_of, reading
 from hansard.domain.errors import BadValue, CallerError, HansardError, Refused
 from hansard.domain.principal import PrincipalKind, PrincipalState, Token
@@ -66,12 +67,8 @@ async def syncing_broker(
     if not await sync_broker(settings, workspace):
         yield
         return
-    task = asyncio.create_task(_sync_server(settings, workspace, check_s))
-    try:
+    async with alongside(_sync_server(settings, workspace, check_s)):
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 async def _sync_server(settings: Settings, workspace: Workspace, check_s: float) -> None:

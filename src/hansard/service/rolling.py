@@ -14,6 +14,7 @@ from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.generations import listed
 from hansard.bus.jetstream.log import named
 from hansard.bus.marks import Witness
+from hansard.bus.portal import alongside
 from hansard.bus.sources import Archived
 from hansard.client.opening import Broker, data_dir_of
 from hansard.domain.errors import HansardError
@@ -79,13 +80,8 @@ async def rolling(
     if not settings.archive:
         yield
         return
-    task = asyncio.ensure_future(_keep(settings, broker, tell))
-    try:
+    async with alongside(_keep(settings, broker, tell)):
         yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 async def _keep(settings: Settings, broker: Broker, tell: Callable[[str], None]) -> None:

@@ -29,6 +29,7 @@ from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.jetstream.wire import NoAnswer, NoResponders
 from hansard.bus.loggers import logger, unexpected
 from hansard.bus.marks import Known, Mark
+from hansard.bus.portal import alongside
 from hansard.bus.recheck import Compared
 from hansard.client.credentials import syncing_broker
 from hansard.client.opening import (
@@ -308,14 +309,9 @@ async def projecting(
     if settings.share_tables and not settings.archive:
         fact = "HANSARD_ARCHIVE is not set, through which tables are shared"
         raise BadValue("HANSARD_SHARE_TABLES", fact, "set it, or leave both out")
-    task = asyncio.ensure_future(_project_all(settings, mine, broker, tell, watcher))
-    task.add_done_callback(lambda done: stop.set() if _failed(done) else None)
-    try:
+    async with alongside(_project_all(settings, mine, broker, tell, watcher)) as task:
+        task.add_done_callback(lambda done: stop.set() if _failed(done) else None)
         yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def _failed(done: asyncio.Future[None]) -> bool:
@@ -533,13 +529,8 @@ async def reflecting(
     Raises BadValue, BadName for invalid settings.
     """
     plan = daily(settings)
-    task = asyncio.ensure_future(_daily(plan, command, tell)) if plan is not None else None
-    try:
+    async with contextlib.nullcontext() if plan is None else alongside(_daily(plan, command, tell)):
         yield
-    finally:
-        if task is not None:
-            task.cancel()
-            await asyncio.wait({task})
 
 
 async def _daily(plan: Daily, command: Sequence[str], tell: Callable[[str], None]) -> None:

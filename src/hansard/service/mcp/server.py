@@ -30,6 +30,7 @@ from hansard._version import __version__
 from hansard.agents.errors import RoleRefused
 from hansard.agents.policy.approvals import listed
 from hansard.bus.loggers import logger, unexpected
+from hansard.bus.portal import alongside
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import check_options
 from hansard.domain.errors import HansardError
@@ -66,12 +67,8 @@ async def reporting(
     if report is None:
         yield
         return
-    telling = asyncio.create_task(_telling(sessions, name, arguments, report))
-    try:
+    async with alongside(_telling(sessions, name, arguments, report)):
         yield
-    finally:
-        telling.cancel()
-        await asyncio.wait([telling])
 
 
 async def _telling(
