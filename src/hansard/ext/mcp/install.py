@@ -17,7 +17,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -30,22 +30,22 @@ from hansard.domain.errors import BadValue
 
 # ------------------------------------------------------------ JSON with comments
 
-_UNIT = "  "
-"""Indentation of a file without any."""
-
 _COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
 _SPACE = re.compile(r"\s*")
+_INDENT = re.compile(r"\n([ \t]+)\S")
 _decoder = json.JSONDecoder()
 
 
 class _Member(NamedTuple):
-    """Member of an object, by its places in the text."""
+    """Member of an object, by places in the text; from `lead` on is what precedes it."""
 
     key: str
+    lead: int
     begin: int
     value: int
     end: int
+    after: int
 
 
 def parse(text: str) -> Any:
@@ -54,28 +54,16 @@ def parse(text: str) -> Any:
 
 
 def changed(text: str, config: dict[str, Any]) -> str:
-    """Return the text of an object changed to hold `fields`. Raises ValueError."""
-    return _changed(text, (), parse(text), config)
+    """Return the text of an object changed to hold `config`. Raises ValueError.
 
-
-def _changed(
-    text: str, path: tuple[str, ...], before: dict[str, Any], config: dict[str, Any]
-) -> str:
-    for key in [key for key in before if key not in config]:
-        text = _removed(text, path, key)
-    for key, value in config.items():
-        old = before.get(key)
-        if isinstance(old, dict) and isinstance(value, dict) and _is_appended(old, value):
-            text = _changed(text, (*path, key), old, value)
-        elif key not in before or old != value:
-            text = _put(text, path, key, value)
-    return text
-
-
-def _is_appended(before: dict[str, Any], config: dict[str, Any]) -> bool:
-    """Return whether members were only changed, removed, or added at the end."""
-    kept = [key for key in before if key in config]
-    return [*config][: len(kept)] == kept
+    Comments, and the layout of what does not change, stay.
+    """
+    plain = _plain(text)
+    at = _skip(plain, 0)
+    _, end = _decoder.raw_decode(plain, at)
+    indent = _INDENT.search(text)
+    unit = None if "\n" not in text.strip() else indent[1] if indent else "  "
+    return text[:at] + _object(text, plain, at, config, unit, "") + text[end:]
 
 
 def _plain(text: str) -> str:
@@ -87,91 +75,74 @@ def _plain(text: str) -> str:
     return _TRAILING.sub(blank, _COMMENT.sub(blank, text))
 
 
-def _members(plain: str, path: tuple[str, ...]) -> tuple[int, list[_Member], int]:
-    """Return the place after an object's `{`, its members, and the place of its `}`."""
-    at = _skip(plain, 0)
-    for key in path:
-        _, members, _ = _members_at(plain, at)
-        at = next(each.value for each in members if each.key == key)
-    return _members_at(plain, at)
-
-
-def _members_at(plain: str, at: int) -> tuple[int, list[_Member], int]:
-    begin, members = at + 1, list[_Member]()
-    at = _skip(plain, begin)
-    while plain[at] != "}":
-        key, after = _decoder.raw_decode(plain, at)
-        value = _skip(plain, _skip(plain, after) + 1)
-        _, end = _decoder.raw_decode(plain, value)
-        members.append(_Member(key, at, value, end))
-        at = _skip(plain, end)
-        if plain[at] == ",":
-            at = _skip(plain, at + 1)
-    return begin, members, at
-
-
 def _skip(plain: str, at: int) -> int:
     space = _SPACE.match(plain, at)
     return at if space is None else space.end()
 
 
-def _put(text: str, path: tuple[str, ...], key: str, value: Any) -> str:
-    plain = _plain(text)
-    begin, members, close = _members(plain, path)
-    same = next((each for each in members if each.key == key), None)
-    unit = _unit(text)
-    inline = bool(text) and "\n" not in text.strip()
-    margin = "" if inline else unit * (len(path) + 1)
-    if members and not inline:
-        margin = _margin(text, members[0].begin)
-    shown = json.dumps(value, ensure_ascii=False, indent=None if inline else unit)
-    shown = shown.replace("\n", "\n" + margin)
-    if same is not None:
-        return text[: same.value] + shown + text[same.end :]
-    member = f"{json.dumps(key, ensure_ascii=False)}: {shown}"
+def _members(plain: str, at: int) -> tuple[list[_Member], int]:
+    """Return the members of the object at a place, and the place of its `}`."""
+    lead, members = at + 1, list[_Member]()
+    at = _skip(plain, lead)
+    while plain[at] != "}":
+        key, colon = _decoder.raw_decode(plain, at)
+        value = _skip(plain, _skip(plain, colon) + 1)
+        _, end = _decoder.raw_decode(plain, value)
+        after = _skip(plain, end)
+        members.append(_Member(key, lead, at, value, end, after))
+        lead = after + (plain[after] == ",")
+        at = _skip(plain, lead)
+    return members, at
+
+
+def _object(
+    text: str, plain: str, at: int, config: Mapping[str, Any], unit: str | None, outer: str
+) -> str:
+    """Return the text of the object at a place, changed to hold `config`.
+
+    `unit` is the indentation, None for all in one line, and `outer` that of the line of the object.
+    """
+    members, close = _members(plain, at)
+    margin = "" if unit is None else outer + unit
+    parts: list[str] = []
+    tail = "" if unit is None else f"\n{outer}"
     if members:
-        at = members[-1].end
-        after = text[at:close]
-        comma = plain[at:close].find(",")  # trailing ones are blank in it
-        trailing = _trailing_comma(after) if comma < 0 else comma
-        between = " " if inline else f"\n{margin}"
-        if trailing >= 0:
-            at += trailing + 1
-            return text[:at] + between + member + "," + text[at:]
-        return text[:at] + "," + between + member + text[at:]
-    if inline:
-        return text[:begin] + member + text[close:]
-    outer = unit * len(path)
-    rest = text[begin:close].rstrip()
-    return text[:begin] + rest + f"\n{margin}{member}\n{outer}" + text[close:]
+        tail = text[members[-1].end : close]
+        line = text[text.rfind("\n", 0, members[0].begin) + 1 : members[0].begin]
+        margin = margin if unit is None else line[: len(line) - len(line.lstrip())]
+    lead: str | None = None
+    for each in members:
+        if lead is None:  # else it is that of a removed member
+            lead = text[each.lead : each.begin]
+        if each.key in config:
+            old, new = json.loads(plain[each.value : each.end]), config[each.key]
+            if old == new:
+                shown = text[each.value : each.end]
+            elif isinstance(old, dict) and isinstance(new, dict) and _is_appended(old, new):
+                shown = _object(text, plain, each.value, new, unit, margin)
+            else:
+                shown = _shown(new, unit, margin)
+            rest = "" if each is members[-1] else text[each.end : each.after]
+            parts.append(lead + text[each.begin : each.value] + shown + rest)
+            lead = None
+    known = {each.key for each in members}
+    for key in [key for key in config if key not in known]:
+        before = "" if members or parts else text[at + 1 : close].rstrip()
+        before += " " * bool(parts) if unit is None else f"\n{margin}"
+        parts.append(f"{before}{_shown(key, None, '')}: {_shown(config[key], unit, margin)}")
+    if not parts:
+        return "{}" if members else text[at : close + 1]
+    return "{" + ",".join(parts) + tail + "}"
 
 
-def _removed(text: str, path: tuple[str, ...], key: str) -> str:
-    begin, members, close = _members(_plain(text), path)
-    number = next(n for n, each in enumerate(members) if each.key == key)
-    this = members[number]
-    if number + 1 < len(members):
-        return text[: this.begin] + text[members[number + 1].begin :]
-    if number:
-        return text[: members[number - 1].end] + text[this.end :]
-    tail = _trailing_comma(text[this.end : close])
-    return text[:begin].rstrip() + text[this.end + tail + 1 : close].strip() + text[close:]
+def _is_appended(before: dict[str, Any], config: dict[str, Any]) -> bool:
+    """Return whether members were only changed, removed, or added at the end."""
+    kept = [key for key in before if key in config]
+    return [*config][: len(kept)] == kept
 
 
-def _trailing_comma(text: str) -> int:
-    """Return the place of a comma outside of comments; -1 where there is none."""
-    return _COMMENT.sub(lambda match: " " * len(match[0]), text).find(",")
-
-
-def _margin(text: str, at: int) -> str:
-    """Return the white space that the line at a place begins with."""
-    line = text[text.rfind("\n", 0, at) + 1 : at]
-    return line[: len(line) - len(line.lstrip())]
-
-
-def _unit(text: str) -> str:
-    match = re.search(r"\n([ \t]+)\S", text)
-    return match[1] if match else _UNIT
+def _shown(value: Any, unit: str | None, margin: str) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", f"\n{margin}")
 
 
 OWN = "hansard"
