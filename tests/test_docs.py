@@ -62,6 +62,7 @@ LONG = (
     "docs/http.md",
     "docs/memory-files.md",
     "docs/memory-search.md",
+    "docs/models.md",
     "docs/otel.md",
     "docs/prompts.md",
     "docs/tiers.md",

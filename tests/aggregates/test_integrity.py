@@ -43,6 +43,7 @@ FORGED: dict[str, tuple[list[AggregateChanged], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.later
 @pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("why", FORGED)
 def test_what_nobody_may_have_written_counts_nowhere(why, record, data_dir, workspace, call):
@@ -80,6 +81,7 @@ def pay(record: Record, run: str, **options: Any) -> Order:
         return order
 
 
+@pytest.mark.later
 def test_a_run_brings_the_aggregates_it_saved_and_who_saved_them_before(
     data_dir: Path, workspace: str, tmp_path: Path
 ):

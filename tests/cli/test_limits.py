@@ -14,7 +14,7 @@ from tests.cli.support import environment
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("files", [8, 10])
 @pytest.mark.parametrize("arguments", [("runs",), ("sql", "SELECT 1")], ids=str)
 def test_too_many_open_files_names_the_limit(home, record, files, arguments):

@@ -38,6 +38,7 @@ def _ran(home: Path, *arguments: str, **options: Any) -> subprocess.CompletedPro
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("arguments", [("runs",), ("export", "texts"), ("--help",)], ids=str)
 def test_a_full_disk_is_an_error_in_words(home: Path, run: str, arguments: tuple[str, ...]) -> None:
     """One line on stderr and the exit code of an error, no traceback."""

@@ -36,6 +36,7 @@ def _late(amount: int) -> str:
     raise TimeoutError(str(amount))
 
 
+@pytest.mark.later
 def test_a_program_and_a_command_keep_out_what_the_setting_names(
     tmp_path: Path, redact: dict[str, str], shell: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

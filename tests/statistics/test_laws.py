@@ -12,6 +12,8 @@ from tests.projections.support import Messages, fill, new_store
 from tests.statistics import support
 from tests.statistics.support import Trial
 
+pytestmark = pytest.mark.later
+
 MACROS = [
     *("comparisons", "arm_summary", "pass_curves", "task_pairs", "task_scores", "trial_scores"),
     *("regressions", "sample_ratio", "accounting"),
