@@ -11,7 +11,7 @@ from hansard.domain.steps import StepSettled
 from tests.agents.terminal import Terminal
 from tests.agents.twins import Lab
 
-pytestmark = pytest.mark.fast(cases=99, slow=0)
+pytestmark = [pytest.mark.later, pytest.mark.fast(cases=99, slow=0)]
 
 STOP = "s  stop here"
 

@@ -17,6 +17,8 @@ import hansard
 from hansard.agents import flow
 from tests.agents.twins import Lab, TwinRecord
 
+pytestmark = pytest.mark.later
+
 
 def double(x: int, times: int = 2) -> int:
     """A plain function."""

@@ -12,7 +12,7 @@ from tests.agents.twins import Lab, TwinRecord, TwinSession
 from tests.cli.support import environment
 from tests.faults._warm import run
 
-pytestmark = pytest.mark.fast(cases=99, slow=0)
+pytestmark = [pytest.mark.later, pytest.mark.fast(cases=99, slow=0)]
 
 Forms = list[dict[str, Any]]
 

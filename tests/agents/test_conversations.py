@@ -5,7 +5,7 @@ import pytest
 import hansard
 from tests.agents.twins import Lab, TwinRecord
 
-pytestmark = pytest.mark.fast(cases=99, slow=0)
+pytestmark = [pytest.mark.later, pytest.mark.fast(cases=99, slow=0)]
 
 
 async def _turn(record, text, answer, conversation="c", **options):

@@ -19,7 +19,7 @@ from hansard.client.record import Record
 from hansard.client.session import Session
 from tests.cli.support import Call
 
-pytestmark = pytest.mark.fast(cases=999, slow=0)
+pytestmark = [pytest.mark.later, pytest.mark.fast(cases=999, slow=0)]
 
 WORKSPACE = "edited-tools"
 POLICIES = ["pure", "idempotent", "reconcile", "once"]

@@ -31,6 +31,8 @@ from hansard.domain.fingerprint import UNORDERED
 from hansard.domain.steps import Effects, Failure, Step, StepStatus
 from hansard.ext.mcp import http_server
 
+pytestmark = pytest.mark.later
+
 
 def memory() -> Any:
     """Return a record in memory."""

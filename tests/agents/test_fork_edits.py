@@ -8,7 +8,7 @@ from hansard.domain.roles.model import RoleDefined, RoleRule
 from hansard.errors import BadName, BadValue, NotFound, Refused, ShadowedEffect
 from tests.agents.twins import Lab, TwinRecord
 
-pytestmark = pytest.mark.fast(cases=99, slow=0)
+pytestmark = [pytest.mark.later, pytest.mark.fast(cases=99, slow=0)]
 
 
 async def _work(record, ran, *, run, mode=None, find="pure", last="pure"):

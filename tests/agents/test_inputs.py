@@ -13,7 +13,7 @@ from hansard.agents.flow import drive_async
 from tests.agents.twins import Lab, TwinRecord, TwinSession
 from tests.audit.support import decided_of_old
 
-pytestmark = pytest.mark.fast(cases=99, slow=0)
+pytestmark = [pytest.mark.later, pytest.mark.fast(cases=99, slow=0)]
 """Client-independent tests: a single sync-client case is in the quick run."""
 
 

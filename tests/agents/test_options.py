@@ -15,6 +15,8 @@ import hansard
 from tests.agents.twins import TwinRecord
 from tests.faults._warm import run
 
+pytestmark = pytest.mark.later
+
 tool: Any = hansard.tool
 """Untyped: a type checker refuses the misspelt options at once."""
 

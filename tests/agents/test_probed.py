@@ -14,6 +14,8 @@ from hansard.domain.steps import StepStatus
 from hansard.inspect.probes import Replacement, search
 from tests.agents.twins import Lab
 
+pytestmark = pytest.mark.later
+
 CUSTOMERS: dict[int, dict[str, str | int]] = {1: {"name": "Ada", "gender": "female", "income": 30}}
 """Customers that the program looks up."""
 

@@ -7,6 +7,8 @@ import pytest
 
 import hansard
 
+pytestmark = pytest.mark.later
+
 
 class World:
     """A run over a stream whose reader may stop early, and the items made for it."""

@@ -16,6 +16,8 @@ from hansard.errors import Blocked, Fenced, InDoubt, Refused
 from tests.cli.support import Call, ended, until
 from tests.faults import _warm
 
+pytestmark = pytest.mark.later
+
 PROGRAM = """
 import os, signal, sys, time
 import hansard

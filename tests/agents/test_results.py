@@ -16,6 +16,8 @@ from hansard import testing
 from hansard.agents.steps import conversions
 from hansard.domain import values
 
+pytestmark = pytest.mark.later
+
 T = TypeVar("T")
 
 

@@ -13,7 +13,7 @@ import hansard
 from hansard.agents.steps.payloads import INLINE_BYTES_MAX, Learned, Shared
 from tests.agents.twins import Lab, TwinRecord
 
-pytestmark = pytest.mark.fast(cases=99, slow=0)
+pytestmark = [pytest.mark.later, pytest.mark.fast(cases=99, slow=0)]
 """Client-independent tests: a single sync-client case is in the quick run."""
 
 SECRET = "correct-horse-battery"

@@ -23,6 +23,8 @@ from hansard.state.replay import fold_life
 from tests.agents.twins import TwinRecord
 from tests.requests import counted
 
+pytestmark = pytest.mark.later
+
 _clock = Clock()
 BY = "ada"
 

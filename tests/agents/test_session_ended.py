@@ -17,7 +17,7 @@ from hansard.client.session import AsyncSession, Session
 from hansard.domain.steps import StepStatus
 from tests.agents.twins import Lab, TwinRecord
 
-pytestmark = pytest.mark.fast(cases=99, slow=0)
+pytestmark = [pytest.mark.later, pytest.mark.fast(cases=99, slow=0)]
 
 WAIT_S = 30.0
 SAMPLES = {

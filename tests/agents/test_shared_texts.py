@@ -10,7 +10,7 @@ from hansard.bus.log import BLOB_BYTES_MIN
 from hansard.domain.ids import AgentStream
 from tests.agents.twins import TwinRecord
 
-pytestmark = pytest.mark.fast(cases=99, slow=0)
+pytestmark = [pytest.mark.later, pytest.mark.fast(cases=99, slow=0)]
 
 RATIO_MAX = 2.0
 """Largest ratio of stored bytes, events included, to the text."""

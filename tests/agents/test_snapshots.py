@@ -11,7 +11,7 @@ from hansard.domain.snapshot import snapshot_id
 from hansard.types import Moment
 from tests.agents.twins import TwinRecord
 
-pytestmark = pytest.mark.fast(cases=99, slow=0)
+pytestmark = [pytest.mark.later, pytest.mark.fast(cases=99, slow=0)]
 """Client-independent tests: a single sync-client case is in the quick run."""
 
 STREAM = AgentStream("r", "writer", "ada")

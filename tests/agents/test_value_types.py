@@ -18,7 +18,7 @@ from hansard.domain import value_types, values
 from hansard.domain.value_types import Tagged
 from tests.agents.twins import Lab, TwinRecord
 
-pytestmark = pytest.mark.fast(cases=99, slow=0)
+pytestmark = [pytest.mark.later, pytest.mark.fast(cases=99, slow=0)]
 
 
 class Money:

@@ -18,7 +18,7 @@ from hansard.domain.roles import check as role_file
 from tests.agents.twins import Lab, TwinSession
 from tests.approvals.support import ASK, sender
 
-pytestmark = pytest.mark.fast(cases=99, slow=0)
+pytestmark = [pytest.mark.later, pytest.mark.fast(cases=99, slow=0)]
 
 
 async def _has_question(record: hansard.AsyncRecord) -> str | None:

@@ -11,6 +11,8 @@ import pytest
 
 import hansard
 
+pytestmark = pytest.mark.later
+
 ASK = (hansard.ask_first("send_*", timeout_s=20),)
 
 

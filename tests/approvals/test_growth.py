@@ -19,6 +19,8 @@ from hansard.domain.approval import ApprovalGranted, ApprovalRequested, Approval
 from hansard.domain.events import Actor
 from tests.requests import counted
 
+pytestmark = pytest.mark.later
+
 ADA = Actor("ada")
 _clock = Clock()
 

@@ -64,6 +64,9 @@ if LATE:
             return response()
 
 
+pytestmark = pytest.mark.later
+
+
 def without_ids(value):
     """Return a value without the ids that the framework draws for each call."""
     if isinstance(value, list):

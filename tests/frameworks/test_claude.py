@@ -22,6 +22,8 @@ from hansard.service.http.app import listening
 from tests.cli.support import Call
 from tests.cli.test_up import up
 
+pytestmark = pytest.mark.later
+
 HOOKS: list[dict[str, Any]] = json.loads(
     Path(__file__).with_name("claude_hooks.json").read_text(encoding="utf-8")
 )

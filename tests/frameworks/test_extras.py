@@ -7,6 +7,8 @@ import pytest
 
 import hansard
 
+pytestmark = pytest.mark.later
+
 PACKAGES = {
     "pydantic_ai": ("pydantic_ai.agent", "pydantic-ai"),
     "openai_agents": ("agents.models", "openai-agents"),

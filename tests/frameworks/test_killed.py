@@ -9,6 +9,8 @@ import pytest
 from tests.frameworks.killing import is_killed, lines, program
 from tests.integrations.packages import forked_with
 
+pytestmark = pytest.mark.later
+
 AGENTS = {
     "pydantic": ('["sent to ann", "sent to bob"]', ["0", "2", "2"]),
     "microsoft": ("Both have mail.", ["0", "2", "2"]),

@@ -43,6 +43,8 @@ if LATE:
 
     set_tracing_disabled(disabled=True)
 
+pytestmark = pytest.mark.later
+
 
 def calls(*names: str) -> ModelStep:
     """Answer with calls of tools without arguments."""

@@ -23,6 +23,8 @@ if LATE:
 
     from hansard.ext.frameworks.pydantic_ai import HansardDurability
 
+pytestmark = pytest.mark.later
+
 
 SERVER = """
 from pathlib import Path

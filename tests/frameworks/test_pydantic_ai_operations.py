@@ -34,6 +34,8 @@ if LATE:
 
     from hansard.ext.frameworks.pydantic_ai import HansardDurability
 
+pytestmark = pytest.mark.later
+
 
 class Bench:
     """One agent's parts, and counts of what really ran."""

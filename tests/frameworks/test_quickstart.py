@@ -13,6 +13,8 @@ from hansard.ext.frameworks.quickstart import FRAMEWORKS
 from tests.cli.support import Call
 from tests.faults._warm import python
 
+pytestmark = pytest.mark.later
+
 LINES_MAX = 40
 """Longest agent, in lines: it is to be read at a glance."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from http import HTTPStatus
+from itertools import islice
 from typing import Any
 
 import httpx2
@@ -72,10 +73,7 @@ def document_of(url: str) -> dict[str, Any]:
 
 
 def failures(url: str, examples: int, every: int = 1) -> list[str]:
-    """Send requests to each operation; return what is wrong with their answers.
-
-    One operation in `every` gets so many requests, and the others one, with known values.
-    """
+    """Send requests to one operation in `every`; return what is wrong with their answers."""
     schema = schemathesis.openapi.from_dict(document_of(url))
     wrong: dict[str, str] = {}
 
@@ -97,12 +95,12 @@ def failures(url: str, examples: int, every: int = 1) -> list[str]:
             except AssertionError as error:
                 wrong.setdefault(where, f"{error}"[:400])
 
-    for number, result in enumerate(schema.get_all_operations()):
+    for result in islice(schema.get_all_operations(), 0, None, every):
         assert isinstance(result, Ok), result
         operation = result.ok()
         run = given(case=operation.as_strategy())(check)
         settings(
-            max_examples=1 if number % every else examples,
+            max_examples=examples,
             database=None,
             deadline=None,
             phases=(Phase.generate,),
@@ -111,13 +109,13 @@ def failures(url: str, examples: int, every: int = 1) -> list[str]:
     return [f"{where}: {fact}" for where, fact in sorted(wrong.items())]
 
 
-def test_a_few_requests_of_each_operation(served: str):
+def test_a_few_requests_of_some_operations(served: str):
     """No request makes the service fail, and each answer fits the document."""
-    assert failures(served, 2, every=4) == []
+    assert failures(served, 2, every=3) == []
 
 
 @pytest.mark.timeout(1_800)
-@pytest.mark.thorough(quick="test_a_few_requests_of_each_operation")
+@pytest.mark.thorough(quick="test_a_few_requests_of_some_operations")
 def test_many_requests_of_each_operation(served: str):
-    """As above, with more of them."""
+    """As above, of all operations, with more of them."""
     assert failures(served, 12) == []

@@ -10,6 +10,8 @@ import hansard
 from tests.http.conftest import Lab
 from tests.http.test_reads import get
 
+pytestmark = pytest.mark.later
+
 
 class Shop:
     """A program whose calls depend on each other in several ways."""

@@ -30,6 +30,8 @@ from hansard.service.http import live
 from hansard.service.http.routes import Parameter, Place, RouteTable
 from tests.http.conftest import Lab
 
+pytestmark = pytest.mark.later
+
 ROLES = """
 [roles.reader]
 sees = [

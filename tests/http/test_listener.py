@@ -29,6 +29,8 @@ from tests.cli.support import environment
 from tests.cli.test_up import a_run, up
 from tests.faults._warm import python
 
+pytestmark = pytest.mark.later
+
 ROUTES = {f"/{name}": f"{__name__}:{name}" for name in ("echo", "fails", "slow")}
 TOKEN = "a-token-of-enough-characters"
 

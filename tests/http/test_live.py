@@ -13,11 +13,14 @@ from typing import Any
 
 import httpx2
 import msgspec
+import pytest
 
 from hansard.client.listening import CLOSING_S
 from hansard.service.http import live
 from tests.http.conftest import Lab
 from tests.http.test_reads import get, pairs, recorded
+
+pytestmark = pytest.mark.later
 
 
 class Event(msgspec.Struct):

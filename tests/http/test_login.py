@@ -37,6 +37,8 @@ from hansard.service.http.logins import Grant, Logins
 from tests.access.support import called
 from tests.http.conftest import OPERATOR, TOKEN, Lab
 
+pytestmark = pytest.mark.later
+
 ROLES = """
 [roles.reader]
 sees = [{ name = "messages", kinds = ["message.*"] }]

@@ -13,6 +13,8 @@ from hansard.inspect import run as runs
 from hansard.inspect.run import list_runs
 from tests.http.conftest import Lab
 
+pytestmark = pytest.mark.later
+
 
 @hansard.tool
 async def search(q: str) -> str:

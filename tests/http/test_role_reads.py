@@ -21,6 +21,8 @@ from tests.http.conftest import Lab
 from tests.http.test_live import rows_until, stream
 from tests.http.test_reads import get, pairs, recorded
 
+pytestmark = pytest.mark.later
+
 RULES = """
 [roles.reader]
 [[roles.reader.sees]]

@@ -9,6 +9,8 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.label import parse
 from tests.labels.support import apply_roles, history, label_of, read_secret
 
+pytestmark = pytest.mark.later
+
 WHY = {"approver": "eve", "reason": "it was published"}
 
 

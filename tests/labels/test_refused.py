@@ -7,6 +7,8 @@ from hansard.domain.steps import StepStatus
 from tests.fixtures import together
 from tests.labels.support import apply_roles, history, label_of, read_secret
 
+pytestmark = pytest.mark.later
+
 
 @pytest.fixture
 def pair(record):

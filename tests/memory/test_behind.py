@@ -13,6 +13,8 @@ from hansard.client.record import Record
 from tests.evidence import Evidence
 from tests.faults._warm import ROOT, run
 
+pytestmark = pytest.mark.later
+
 SPACE = "agent/ada"
 PROGRAM = Path(__file__).with_name("programs") / "behind.py"
 CHANGES = 6

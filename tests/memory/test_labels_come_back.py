@@ -22,6 +22,8 @@ from hansard.ext.memory import upkeep
 from hansard.ext.memory.reflection import reflect
 from tests.cli.support import Call
 
+pytestmark = pytest.mark.later
+
 ROLES = "".join(
     f'[roles.{role}]\n{clearance}[[roles.{role}.sees]]\nname = "memory"\nkinds = ["memory.*"]\n'
     f'paths = ["org/**"]\n[roles.{role}.may]\nkinds = ["**"]\ntools = ["**"]\npaths = ["org/**"]\n'

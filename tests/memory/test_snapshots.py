@@ -25,6 +25,8 @@ from hansard.state import memories
 from hansard.state.memories import SNAPSHOT_EVERY, Memories
 from tests.faults.support import Stage
 
+pytestmark = pytest.mark.later
+
 SAVED = Path(__file__).with_name("programs") / "saved.py"
 SPACE = "org"
 WITHIN_S = 30.0

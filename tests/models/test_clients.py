@@ -67,16 +67,7 @@ def demand_outputs(outputs: dict[str, list[str]]) -> None:
             assert (whole, [each for each in pieces if each]) == ("".join(TEXT), TEXT), name
 
 
-@pytest.mark.slow
-async def test_sdks_get_the_same_answers_from_the_record(house: House, provider: Provider):
-    """Each SDK: plain and as a stream, gzip or not, with the provider gone afterwards."""
-    calls = ("openai-async:gzip", "anthropic:m", "google:gzip")
-    outputs = await recorded_and_replayed(house, provider, *calls)
-    demand_outputs(outputs)
-    assert len(outputs) == len(calls)
-
-
-@pytest.mark.thorough(quick="test_sdks_get_the_same_answers_from_the_record")
+@pytest.mark.thorough(quick="models/test_edited.py::test_an_sdk_reads_an_edited_body")
 @pytest.mark.parametrize("model", ["m", "gzip", "cut", "busy"])
 async def test_all_paths_of_sdks_with_every_kind_of_answer(
     house: House, provider: Provider, model: str

@@ -21,6 +21,8 @@ from tests.models.provider import STUCK_S, TEXT, Provider
 if LATE:
     import openai
 
+pytestmark = pytest.mark.later
+
 PROMPT: list[Any] = [{"role": "user", "content": "hi"}]
 WHOLE = "".join(TEXT)
 

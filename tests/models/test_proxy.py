@@ -20,6 +20,8 @@ from hansard.ext.models import clients, exchange, proxy
 from tests.models.house import House
 from tests.models.provider import Provider
 
+pytestmark = pytest.mark.later
+
 Response = tuple[int, list[tuple[str, str]], list[bytes], str]
 """Status, headers, pieces of the body as transferred, and the error at its end."""
 

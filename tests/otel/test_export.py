@@ -22,6 +22,8 @@ from hansard.ext.otel.spans import from_json
 from tests.cli.support import ran
 from tests.otel.conftest import Door
 
+pytestmark = pytest.mark.later
+
 SECRET = "sk-of-the-collector"
 
 

@@ -30,6 +30,8 @@ from tests.cli.test_up import up
 from tests.faults._warm import python
 from tests.otel.conftest import Door
 
+pytestmark = pytest.mark.later
+
 TRACE = "5b8efff798038103d269b633813fc60c"
 START_NS = 1_700_000_000_000_000_000
 

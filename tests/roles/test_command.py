@@ -7,6 +7,8 @@ import pytest
 from hansard.domain.roles import check as role_file
 from tests.roles.test_record import EXAMPLE, team
 
+pytestmark = pytest.mark.later
+
 
 @pytest.mark.slow
 def test_apply_and_show(call):

@@ -9,6 +9,8 @@ import pytest
 import hansard
 from tests.cli.support import ran
 
+pytestmark = pytest.mark.later
+
 ROLES = """
 [roles.watcher]
 clearance = "secret"

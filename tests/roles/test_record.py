@@ -20,6 +20,8 @@ from hansard.domain.roles.model import RoleDefined, RoleRule
 from tests.agents.twins import Lab, twins
 from tests.faults._held import HeldLog
 
+pytestmark = pytest.mark.later
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "roles.toml"
 KEY = bytes(range(32))
 SECRET = "swordfish"

@@ -24,6 +24,8 @@ from tests.faults._warm import python
 from tests.requests import counted
 from tests.roles.test_record import EXAMPLE, KEY, team
 
+pytestmark = pytest.mark.later
+
 READER = RoleDefined(
     sees=(
         RoleRule("messages", ("message.*",), roles=("writer",)),

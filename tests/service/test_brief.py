@@ -18,6 +18,8 @@ from hansard.domain.steps import Effects, Step
 from tests.service.support import House, Lab
 from tests.service.test_parity import play
 
+pytestmark = pytest.mark.later
+
 EVIL = "<script>alert('\"&amp;')</script>\x1b[31m\u202e\x00\n\ud800"
 LINE_MAX = 1_000
 PAGE_MAX = 40_000

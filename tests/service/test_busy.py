@@ -28,6 +28,8 @@ from hansard.service import hosted, server
 from tests.service._exchange import do, request
 from tests.service.support import House
 
+pytestmark = pytest.mark.later
+
 SOON_S = 20.0
 """Seconds within which every expected event arrives, on a busy machine too."""
 

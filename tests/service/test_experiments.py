@@ -17,6 +17,8 @@ from tests.service.support import House, Lab, requests_sent
 from tests.service.test_attacks import refusals
 from tests.service.test_parity import PLAN, bare, play, record_of
 
+pytestmark = pytest.mark.later
+
 OWN = """
 [roles.writer]
 [[roles.writer.sees]]

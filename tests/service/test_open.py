@@ -18,7 +18,7 @@ from tests.faults._warm import python
 from tests.service.support import Lab
 from tests.service.test_parity import play
 
-pytestmark = pytest.mark.fast(cases=1, slow=0)
+pytestmark = [pytest.mark.later, pytest.mark.fast(cases=1, slow=0)]
 
 ran: list[Any] = []
 

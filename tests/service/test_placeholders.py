@@ -10,6 +10,8 @@ import hansard
 from tests.agents.twins import at_once
 from tests.service.support import Lab
 
+pytestmark = pytest.mark.later
+
 MAIL = "ada@example.org"
 
 

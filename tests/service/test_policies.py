@@ -12,6 +12,8 @@ from tests.service.scenarios_given import by_rule, by_waiting
 from tests.service.support import House, Lab
 from tests.service.test_parity import play
 
+pytestmark = pytest.mark.later
+
 
 def edited(lab: Lab, policy: Callable[[hansard.UnsettledStep], Any], first: str) -> list[Any]:
     """Return the results of a program whose first call changes each time, before one with an

@@ -24,6 +24,8 @@ from hansard.service.sharing import Lease, Sharing
 from tests.bus.brokers import Nats, append, running, until
 from tests.cli.support import environment
 
+pytestmark = pytest.mark.later
+
 WAIT_S = 120.0
 """Longest wait for a process on a busy machine, in seconds: a lease ends after 30 s."""
 

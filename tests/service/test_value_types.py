@@ -11,6 +11,8 @@ from tests.agents.test_value_types import CASES, IDS, Money, come
 from tests.agents.twins import at_once
 from tests.service.support import House, Lab
 
+pytestmark = pytest.mark.later
+
 MONEY = value_types.BY_CLASS[Money]
 
 

@@ -12,6 +12,8 @@ import pytest
 from tests.cli.support import environment
 from tests.fixtures import together
 
+pytestmark = pytest.mark.later
+
 
 def _add(lead):
     lead.team.add("Find papers", role="researcher", task="find")

@@ -37,6 +37,8 @@ from tests.team.forging import (
     put,
 )
 
+pytestmark = pytest.mark.later
+
 
 def tell(record: Record, run: str = RUN) -> None:
     """Two agents, a key, a task, a message, a view."""

@@ -55,6 +55,7 @@ async def at_event(tab: Tab, number: int | str) -> None:
     await tab.until(f"(at => String(at[1]) === String({number}))({EVENT})")
 
 
+@pytest.mark.thorough(quick="test_a_run_is_read_by_keys")
 async def test_a_run_is_found_and_opened_by_keys(tab: Tab, runs: Runs):
     """The list of keys, and the list of runs with its filter."""
     del runs

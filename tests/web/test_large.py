@@ -99,6 +99,7 @@ async def test_a_context_is_read_of_agents_that_were_there(tab: Tab, runs: Runs,
     assert [url for url in requested if "/context" in url] == []
 
 
+@pytest.mark.thorough(quick="test_a_context_is_read_of_agents_that_were_there")
 async def test_the_agent_at_the_point_is_shown_before_the_others(tab: Tab, runs: Runs, home: Path):
     """Of a large run one agent is read first; the page states that the others are still read."""
     del runs

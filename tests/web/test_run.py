@@ -71,6 +71,9 @@ async def test_all_runs_are_those_of_the_command(tab: Tab, runs: Runs):
     assert f"No run matches status failed, text {runs.team}" in await tab.text()
 
 
+@pytest.mark.thorough(
+    quick="web/test_views.py::test_a_list_of_runs_keeps_its_length_when_it_is_read_again"
+)
 async def test_a_run_that_begins_is_listed_at_once(tab: Tab, record: hansard.Record):
     """The list follows the record, without a reload."""
     await tab.open("/runs")
@@ -197,7 +200,7 @@ async def test_two_pins_show_what_changed(tab: Tab):
     await tab.page.wait_for_url(f"**pin={first}.0*")
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(quick="web/test_axe_views.py::test_some_views_break_no_rule")
 @pytest.mark.parametrize("width", [DESK, PHONE])
 @pytest.mark.parametrize("dark", [False, True])
 async def test_every_panel_fits_and_is_accessible(
@@ -229,6 +232,7 @@ async def test_every_panel_fits_and_is_accessible(
         await tab.close()
 
 
+@pytest.mark.thorough(quick="web/test_views.py::test_views_open_without_a_message_and_fit")
 async def test_a_printout_has_each_row_and_no_controls(tab: Tab, runs: Runs):
     """On paper the lists are whole, panels stand below each other, and nothing is cut sideways."""
     del runs

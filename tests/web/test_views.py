@@ -56,7 +56,8 @@ def views(runs: Runs, examples: Examples, fork: str) -> dict[str, tuple[str, dic
         "two runs": ("/diff", {}),
         "diff": (f"/runs/order-17/diff/{fork}", {}),
         "diff of unlike runs": (f"/runs/{examples.trade}/diff/{examples.papers}", {"all": "true"}),
-        "why": (f"/why/{examples.advice}", {}),
+        "why": (f"/why/{runs.team}", {}),
+        "why as a graph": (f"/why/{examples.advice}", {}),
         "why as a tree": (f"/why/{examples.advice}", {"view": "tree"}),
         "why in words": (f"/why/{examples.advice}", {"view": "words"}),
         "decisions": (f"/why/{examples.trade}", {}),
@@ -109,7 +110,7 @@ CHECKED = (
     "as a role that sees nothing",
     "sql chart",
 )
-"""Views that `make check` opens; `make test-full` opens all."""
+"""Views that `make check` opens; `make test-full` opens all, those of the examples too."""
 
 
 async def check_views(tab: Tab, addresses: dict[str, tuple[str, dict[str, str]]]) -> None:
@@ -124,11 +125,9 @@ async def check_views(tab: Tab, addresses: dict[str, tuple[str, dict[str, str]]]
         assert tab.console == [], name
 
 
-async def test_views_open_without_a_message_and_fit(
-    tab: Tab, runs: Runs, examples: Examples, fork: str
-):
+async def test_views_open_without_a_message_and_fit(tab: Tab, runs: Runs, fork: str):
     """One view of each kind."""
-    every = views(runs, examples, fork)
+    every = views(runs, Examples(), fork)
     await check_views(tab, {name: every[name] for name in CHECKED})
 
 
@@ -238,6 +237,7 @@ async def test_two_runs_part_where_the_command_states_it(tab: Tab, fork: str):
     await tab.until("document.querySelectorAll('.pair-row')[0].ariaCurrent === 'true'")
 
 
+@pytest.mark.thorough(quick="web/test_run.py::test_a_run_is_followed_while_it_goes_on")
 async def test_a_run_that_goes_on_is_followed_beside_the_other(tab: Tab, runs: Runs, home: Path):
     """Each new move of the second run appears beside the first, without a reload of the page."""
     del runs
@@ -255,6 +255,7 @@ async def test_a_run_that_goes_on_is_followed_beside_the_other(tab: Tab, runs: R
     assert "message 0" in await tab.text(".aligned")
 
 
+@pytest.mark.thorough(quick="test_views_open_without_a_message_and_fit")
 async def test_a_decision_is_shown_as_graph_and_as_tree(tab: Tab, examples: Examples):
     """Both have the inputs of `hansard why`; the graph begins with 50 nodes, and shows more."""
     facts = [line for line in tab.site.lines("why", examples.advice) if line["kind"] == "fact"]
@@ -292,6 +293,7 @@ async def test_a_value_leads_to_its_writes_and_reads(tab: Tab, record: hansard.R
     assert readers[0] in rows[-1]
 
 
+@pytest.mark.thorough(quick="test_views_open_without_a_message_and_fit")
 async def test_the_step_that_broke_it_is_the_one_of_the_command(tab: Tab, runs: Runs):
     """The condition and the shell check find the same step."""
     del runs
@@ -333,6 +335,7 @@ async def test_a_change_becomes_a_fork_that_a_worker_runs(
     assert "start a worker" not in await tab.text(".card")
 
 
+@pytest.mark.thorough(quick="test_a_change_becomes_a_fork_that_a_worker_runs")
 async def test_a_message_is_changed_from_its_event(
     tab: Tab, record: hansard.Record, runs: Runs, tmp_path: Path
 ):
@@ -409,6 +412,7 @@ async def test_approvals_and_doubts_are_answered_on_record(
     assert step.status.value == "completed"
 
 
+@pytest.mark.thorough(quick="test_views_open_without_a_message_and_fit")
 async def test_sql_is_completed_run_and_drawn(tab: Tab, runs: Runs):
     """Columns complete from the schema, the answer is that of the command, a chart draws it."""
     del runs

@@ -10,6 +10,8 @@ from hansard.domain.memory.space import FILE_BYTES_MAX, MemoryInvalid
 from hansard.ext.memory import harnesses, imports
 from hansard.testing.programs import Memory, workspace_of
 
+pytestmark = pytest.mark.later
+
 FILES = 700
 """Number of files that exceeds one change."""
 

@@ -13,6 +13,8 @@ from hansard.ext.memory.harnesses import Harness
 from hansard.testing.programs import Memory, workspace_of
 from tests.memory.portable.test_harnesses import SKILL
 
+pytestmark = pytest.mark.later
+
 HIDDEN = {
     "node_modules/left-pad.md": b"How we use it.\n",
     "notes/.venv/x.md": b"v\n",

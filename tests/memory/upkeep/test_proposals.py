@@ -6,6 +6,8 @@ import hansard
 from hansard.client.record import Record
 from tests.cli.support import Call
 
+pytestmark = pytest.mark.later
+
 FILES = {
     "AGENTS.md": (
         "- Answer in bullets, and briefly please.\n- answer in bullets and briefly please\n"

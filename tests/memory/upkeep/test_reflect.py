@@ -19,6 +19,8 @@ from hansard.ext.memory.upkeep import WORKFLOW, run_input, user_requests
 from tests.cli.killed import killed_at
 from tests.faults._warm import python
 
+pytestmark = pytest.mark.later
+
 SPACE = "agent/ada"
 
 INJECTED = [

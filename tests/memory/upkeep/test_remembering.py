@@ -8,6 +8,8 @@ from hansard.bus.clock import OS_USER
 from hansard.domain.memory.files import MemoryProposal
 from hansard.ext.memory.upkeep import TEXT, ExpectedLine, ReflectionScore, score_proposals
 
+pytestmark = pytest.mark.later
+
 KEY = [
     {"path": "AGENTS.md", "words": ["action items", "last"], "never": ["Monday"]},
     {"path": "skills/billing/SKILL.md", "words": ["by the hour"]},

@@ -24,6 +24,8 @@ from tests.integrations.mcp.support import NO_TLS, SCENARIO_S, WAIT_S, Setup, se
 from tests.service.mcp.test_serve import ROLES, SECRET, Team
 from tests.service.support import House
 
+pytestmark = pytest.mark.later
+
 if TYPE_CHECKING:  # see the support's
     import httpx2
 

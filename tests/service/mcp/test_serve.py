@@ -37,6 +37,8 @@ if LATE:
 
 from tests.service.support import House
 
+pytestmark = pytest.mark.later
+
 if TYPE_CHECKING:  # see the support's
     from mcp import Client
 
