@@ -8,6 +8,7 @@ import pytest
 
 import hansard
 from hansard.agents.policy import approvals as store
+from hansard.agents.steps import gating
 from hansard.domain.approval import ApprovalStatus
 from tests.agents.twins import Lab, TwinRecord
 from tests.approvals.support import ASK, person, sender
@@ -80,6 +81,24 @@ async def test_nobody_answers_in_time(lab: Lab):
                 await sender(session, sent)("bob")
         assert sent == ["bob"]
         assert [each.standing for each in await questions(record)] == ["expired", "granted"]
+
+
+async def test_a_call_that_waits_says_so_and_how_to_grant_it(
+    lab: Lab, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """A warning at once and every REMIND_S names the call, its run and the command that grants."""
+    monkeypatch.setattr(gating, "REMIND_S", 0.2)
+    sent: list[str] = []
+    async with lab.connect() as record:
+        async with record.run(run="r", gate=SOON) as session:
+            with pytest.raises(hansard.Blocked, match="a resume requests it again"):
+                await sender(session, sent)("bob")
+        [asked] = await questions(record)
+    lines = [each.getMessage() for each in caplog.records if "approval" in each.getMessage()]
+    named = "ada#1 (send_mail) of run r waits for approval; from another terminal: hansard"
+    assert all(each.startswith(named) for each in lines)
+    assert all(each.endswith(f" approvals grant {asked.approval.id}") for each in lines)
+    assert 2 <= len(lines) <= 1 + (asked.approval.answered_at - asked.approval.requested_at) / 2e8
 
 
 @pytest.mark.fast(cases=0, slow=1)

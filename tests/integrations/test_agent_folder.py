@@ -137,7 +137,8 @@ def test_a_folder_is_an_agent_whose_every_action_is_on_record(record, call, prov
     granting.start()
     ran = call(*start)
     first = ran.lines[0]
-    assert "waiting for a person to approve send of clerk (approval " in ran.err
+    assert "(send) of run" in ran.err
+    assert "waits for approval; from another terminal: hansard" in ran.err
     granting.join(GRANT_S_MAX)
     assert first["text"] == "There are 3."
     assert (first["tools"], first["subagents"]) == (["add", "send"], ["counter"])

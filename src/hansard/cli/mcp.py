@@ -17,7 +17,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 import typer
 
-from hansard.agents.steps.gating import watching_questions
 from hansard.broker import access
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
@@ -27,7 +26,7 @@ from hansard.cli.output import Bytes, Hint, Part
 from hansard.cli.processes import log_stream, termination_event, until
 from hansard.client.connect import connect, connect_async
 from hansard.client.opening import data_dir_of
-from hansard.domain.approval import Approval, ApprovalStatus
+from hansard.domain.approval import Approval
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, ExtraMissing, import_extra
 from hansard.domain.steps import Effects
@@ -401,24 +400,16 @@ def run_agent(
 
     Needs hansard[agent]. The first start imports the folder into the agent's memory, the space
     agent/NAME, which counts from then on. To continue after a crash, start it again with --run.
-    Pending approvals are printed on stderr.
+    Calls that wait for approval are named on stderr.
     """
     import_extra("deepagents", "'hansard agent run'", "deepagents", "agent")
     rule_file = rule_files.load(rules) if rules is not None else None
 
-    with connect(**connecting()) as record, watching_questions(_print_pending):
+    with connect(**connecting()) as record:
         run = run_folder(
             record, folder, prompt, run=which, model=model, rules=rule_file, by=by, asks=not yolo
         )
     output.show(run, _render_agent(run))
-
-
-def _print_pending(approval: Approval) -> None:
-    """Print a run's pending approval on stderr."""
-    if approval.given is ApprovalStatus.PENDING:
-        call = f"{approval.request.tool} of {approval.request.agent} (approval {approval.id})"
-        remedy = f"see 'hansard approvals', then 'hansard approvals grant {approval.id}'"
-        typer.echo(f"waiting for a person to approve {call}: {remedy}", err=True)
 
 
 def _render_agent(run: AgentRun) -> Iterator[Part]:

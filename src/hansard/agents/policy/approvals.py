@@ -278,15 +278,21 @@ class Approvals:
         ]
         return counts[-1] if counts else None
 
-    async def wait(self, approval: str) -> Approval:
-        """Follow the run's requests until this one is answered or has probably expired."""
+    def left_s(self, request: Approval) -> float:
+        """Return the time until a request expires, by this process's clock, in seconds."""
+        return (request.expires - time.time_ns() - self._ahead_ns) / 1e9
+
+    async def wait(self, approval: str, most_s: float) -> Approval:
+        """Follow the run's requests until this one is answered or has probably expired, for this
+        time at most.
+        """
 
         async def look() -> str | None:
             current = approvals.find(await self.state(), approval).given
             return None if current is ApprovalStatus.PENDING else log.READY
 
         request = approvals.find(await self.state(), approval)
-        left_s = max(PAUSE_S, (request.expires - time.time_ns() - self._ahead_ns) / 1e9)
+        left_s = min(most_s, max(PAUSE_S, self.left_s(request)))
         await log.until(self._log, look, lambda _: True, left_s, of=self.stream)
         return approvals.find(await self.state(), approval)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import NoReturn, TypeVar
@@ -25,6 +26,7 @@ from hansard.agents.steps.ledger import is_final
 from hansard.agents.steps.recorder import INTERRUPTIONS, Call, StepRecorder
 from hansard.bus.clock import Clock
 from hansard.bus.errors import AppendUnknown, Unreachable
+from hansard.bus.loggers import logger
 from hansard.domain import approval as approvals
 from hansard.domain import ids
 from hansard.domain.agent import AgentRefused, Refuse, Tell, refusal_key
@@ -38,12 +40,19 @@ from hansard.state.boards import Boards
 # A session requests approval of a call, and waits for the answer. See
 # `hansard.agents.policy.approvals`.
 
+_log = logger(__name__)
+
+REMIND_S = 300.0
+"""Longest time without a further report of a call that waits for its approval, in seconds."""
+
 _watcher: ContextVar[Callable[[Approval], None] | None] = ContextVar("watcher", default=None)
 
 
 @contextlib.contextmanager
 def watching_questions(report: Callable[[Approval], None]) -> Iterator[None]:
-    """Report each approval request that calls made in this context wait for, and its answer."""
+    """Report each approval request that calls made in this context wait for, again every REMIND_S,
+    and its answer; by default, a warning is logged of those that wait.
+    """
     token = _watcher.set(report)
     try:
         yield
@@ -66,7 +75,7 @@ def refusal(approval: Approval) -> str:
         why = f": {approval.because}" if approval.because else ""
         return f"{approval.by!r} denied it (approval {approval.id}){why}"
     waited_s = approval.request.timeout_ms / 1_000
-    return f"no answer within {waited_s:,g} s (approval {approval.id}); it is requested again"
+    return f"no answer within {waited_s:,g} s (approval {approval.id}); a resume requests it again"
 
 
 K = TypeVar("K")
@@ -174,19 +183,29 @@ class Gated:
         blobs, target = self._question(call, rule, basis)
         yield from self.outcomes.put(blobs)
         approval: Approval = yield Io(functools.partial(self._approvals.ask, target, actor, usable))
-        report = _watcher.get()
+        report = _watcher.get() or self._warn_of_wait
+        report_at = 0.0
         while approval.given is ApprovalStatus.PENDING:
-            if report is not None:
+            if time.monotonic() >= report_at:
                 report(approval)
-            wait = functools.partial(self._approvals.wait, approval.id)
+                report_at = time.monotonic() + REMIND_S
+            wait = functools.partial(self._approvals.wait, approval.id, REMIND_S)
             approval = yield Watch(functools.partial(self.ledger.watch, wait))
-            if approval.given is ApprovalStatus.PENDING:
+            pending = approval.given is ApprovalStatus.PENDING
+            if pending and self._approvals.left_s(approval) <= 0:
                 approval = yield Io(functools.partial(self._approvals.expire, approval.id, actor))
-        if report is not None:
-            report(approval)
+        report(approval)
         if approval.given is ApprovalStatus.GRANTED:
             call.approval = approval.id
         return approval
+
+    def _warn_of_wait(self, approval: Approval) -> None:
+        if approval.given is ApprovalStatus.PENDING:
+            request, address = approval.request, self.outcomes.address
+            _log.warning(
+                f"{address.agent}#{request.step} ({request.tool}) of run {address.run} waits for "
+                f"approval; from another terminal: {address.command} approvals grant {approval.id}"
+            )
 
     def _question(
         self, call: Call, rule: AskFirst, basis: Basis | None
