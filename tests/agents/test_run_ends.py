@@ -99,6 +99,50 @@ async def test_agents_one_after_the_other_are_one_run(record: TwinRecord):
     assert [run.status for _, run in await record.runs()] == [RunStatus.COMPLETED]
 
 
+async def test_a_completed_run_stays_so_while_a_session_adds_nothing(record: TwinRecord):
+    """A divergence or an error of its program leaves the outcome; after new events, or by another
+    agent, it counts. The exception names the outcome.
+    """
+
+    async def order(amount: int, error: str = "") -> None:
+        async with record.run(run="r", agent="ada") as session:
+
+            @session.tool()
+            async def pay(amount: int) -> int:
+                return amount
+
+            await pay(amount)
+            if error == "after news":
+                await session.message("user", error)
+            if error:
+                raise ValueError(error)
+
+    await order(120)
+    with pytest.raises(hansard.Diverged) as stopped:
+        await order(130)
+    assert stopped.value.__notes__[-1] == (
+        "hansard: run r stays completed: this session recorded nothing"
+    )
+    with pytest.raises(ValueError, match="mistake"):
+        await order(120, "mistake")
+    state = await life(record)
+    assert (state.status, state.ends["ada"].error.message) == (RunStatus.COMPLETED, "mistake")
+    assert (await ends(record))[-2:] == ["run.agent_left", "run.completed"]
+    async with record.run(run="r", agent="bob"):
+        pass
+    assert (await life(record)).status is RunStatus.COMPLETED  # the older failure counts no longer
+    with pytest.raises(ValueError, match="after news") as failed:
+        await order(120, "after news")
+    assert failed.value.__notes__[-1] == (
+        "hansard: run r was completed before; now it is not: this session failed after new events"
+    )
+    assert (await life(record)).status is RunStatus.FAILED
+    await order(120)
+    with pytest.raises(ValueError, match="no ink"):
+        await _fails(record, agent="eve")
+    assert (await life(record)).status is RunStatus.FAILED
+
+
 async def test_a_run_in_doubt_ends_after_it_is_settled_and_resumed(record: TwinRecord):
     """The run in doubt ends well once it is settled, resumed and left by both agents."""
 

@@ -467,7 +467,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opened(msgspec.Struct):
-    """An open session. `writer` is None if it only reads."""
+    """An open session. `writer` is None if it only reads. `version` is that of the agent's stream
+    when the session began, `before` the completed run that it joined, None once that stays so.
+    """
 
     run: str
     engine: StepEngine
@@ -475,6 +477,8 @@ class Opened(msgspec.Struct):
     arm: Arm | None = None
     held: Held | None = None
     """The note that the agent is at work in this process."""
+    before: RunState | None = None
+    version: int = 0
 
 
 class _Member(msgspec.Struct):
@@ -493,6 +497,8 @@ class _Member(msgspec.Struct):
     """The commit by which this request has already opened the session."""
     path: SessionPath | None = None
     """The path that a strict replay must equal."""
+    ended: RunState | None = None
+    """The run before it was joined, if it was completed."""
 
 
 async def _find(workspace: Workspace, run: str, agent: str, role: str, opening: str) -> _Member:
@@ -576,6 +582,7 @@ async def open_agent(
         forked = member.life.forked
         texts = await Substitutes.read(forked.edits, workspace.blobs) if forked else None
         opened = _opened(workspace, stream, options, member, post, pending, permit, texts)
+        opened.before, opened.version = member.ended, member.state.version
     except BaseException:
         if held is not None:
             held.close(is_done=False)
@@ -814,7 +821,8 @@ async def _take_part(
     if place is not None and place.condition is not None:
         lives = msgspec.structs.replace(lives, expected=place.condition)
     await workspace.log.append_all([lives, mine, *extra])
-    return msgspec.structs.replace(member, life=fold(member.life, life), state=state)
+    ended = member.life if member.life.status is RunStatus.COMPLETED else None
+    return msgspec.structs.replace(member, life=fold(member.life, life), state=state, ended=ended)
 
 
 def _started(workspace: Workspace, options: Options) -> RunStarted:
@@ -966,13 +974,19 @@ async def _leave(
     life = RunStream(ledger.stream.run)
 
     async def leave(writer: StreamWriter, events: Sequence[Recorded]) -> Stored:
-        attempt = functools.partial(_write_leave, workspace, ledger, left, writer, events)
+        attempt = functools.partial(_write_leave, workspace, opened, left, writer, events)
         return await retry(attempt, LEAVE_TRIES_MAX, ours=lambda lost: lost.stream == life)
 
     try:
         done = Unbroken().bounded()
+        was_completed = opened.before is not None
         ledger.leave(Leave(outcome, failure_record, ledger.answered_ranges), leave, done)
         await done
+        if was_completed and error is not None:
+            now = "stays completed: this session recorded nothing"
+            if opened.before is not None:
+                now = "was completed before; now it is not: this session failed after new events"
+            error.add_note(f"hansard: run {opened.run} {now}")
     except HansardError as failed:
         if error is None:
             raise
@@ -995,9 +1009,28 @@ def _demand_equal(ledger: Ledger, error: BaseException | None) -> None:
     error.add_note(f"hansard: {text}")
 
 
+def _kept(
+    before: RunState, state: RunState, left: RunAgentLeft, news: list[RunEvent]
+) -> tuple[RunState | None, list[RunEvent]]:
+    """Return the events of leaving a run that was completed before: it stays so, unless another
+    agent failed since; and the run before, None if it stays so.
+    """
+    failed = any(
+        end.outcome != RunStatus.COMPLETED and before.ends.get(agent) != end
+        for agent, end in state.ends.items()
+        if agent != left.agent
+    )
+    if failed or not news or not isinstance(news[-1], RunFailed):
+        return before, news
+    because = ""
+    if left.error is not None:
+        because = f"agent {left.agent!r} joined it, failed ({left.error.type}), recorded no event"
+    return None, [*news[:-1], RunCompleted(because=because)]
+
+
 async def _write_leave(
     workspace: Workspace,
-    ledger: Ledger,
+    opened: Opened,
     left: RunAgentLeft,
     writer: StreamWriter,
     events: Sequence[Recorded],
@@ -1007,11 +1040,17 @@ async def _write_leave(
     The agents of one process decide one after another, each on the state that the previous one has
     sent: their ends go in one batch. A Conflict may mean that this assumed state was not stored.
     """
+    ledger = opened.engine.ledger
     life, boards = RunStream(ledger.stream.run), workspace.boards
     async with boards.turn([life]) as give_back:
         state, before = boards.leaving(life) or (await workspace.states.life(life.run), None)
+        adds_nothing = writer.version == opened.version and len(events) == 1
         try:
             news = decided(state, [left])
+            was = opened.before
+            is_harmless = left.error is None or (adds_nothing and was and left.agent in was.roster)
+            if was is not None and is_harmless:
+                opened.before, news = _kept(was, state, left, news)
         except Refused:
             if before is None:
                 raise
