@@ -6,9 +6,30 @@ import pytest
 
 from hansard.agents.artifacts.prompts import read_source
 from hansard.bus.clock import OS_USER
+from hansard.bus.errors import Unreachable
 from hansard.domain.errors import BadValue
+from hansard.operations.prompts import Prompts
 
 TEXT = "Answer {query} in full.\n"
+
+
+@pytest.mark.slow
+def test_an_error_after_an_effect_states_that_it_is_on_record(call, record, monkeypatch):
+    """The command succeeded; only its summary is missing."""
+
+    async def lost(*_: object) -> None:
+        raise Unreachable("nats://lost", "no route")
+
+    record.prompts.add("rag", TEXT)
+    with monkeypatch.context() as broken:
+        broken.setattr(Prompts, "get", lost)
+        done = call("prompt", "alias", "rag@1", "production")
+    assert (done.code, done.out) == (0, "done\n")
+    assert done.err.startswith("prompts alias: done and on record; its summary is missing: ")
+    assert record.prompts.get("rag@production").version == 1
+    record.prompts.add("rag", TEXT + "More.")
+    record.prompts.retire("rag@2")
+    assert call("prompt", "show", "rag@2", "--json").lines[0]["is_retired"]
 
 
 @pytest.mark.slow
@@ -75,7 +96,8 @@ def test_what_is_left_out_is_demanded_and_a_retired_version_is_marked(call, reco
     assert (refused.code, "version: none is named; say which: rag@2" in refused.err) == (2, True)
     refused = call("prompt", "give-feedback", "rag@2", "nice", "--run", "")
     assert (refused.code, "--run: it is empty" in refused.err) == (2, True), refused.err
-    record.prompts.retire("rag@1")
+    record.prompts.add("rag", TEXT + "More.")
+    record.prompts.retire("rag@2")
     lines = call("prompt", "log", "rag", "--json").lines
     assert [(each["is_retired"], each["retired"]) for each in lines] == [(True, ""), (False, None)]
 

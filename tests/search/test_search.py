@@ -130,8 +130,8 @@ def test_an_empty_log_has_nothing(home: Path, workspace: str, call: Call):
     nothing = call("anything")
     assert (nothing.code, nothing.out) == (0, "")
     assert nothing.err == (
-        "nothing was found in the texts of events: payloads over 64 KiB, which are kept apart, are "
-        "not searched\nas of position 0\n"
+        "nothing was found in the texts of events: payloads over 64 KiB, which are kept apart, and "
+        "ids of runs are not searched; a run by its id: 'hansard run show ID'\nas of position 0\n"
     )
     narrow = call("anything", "--agent", "ada", "--type", "decision.made")
     assert "in the texts of events of agent 'ada', type 'decision.made':" in narrow.err

@@ -67,7 +67,8 @@ def test_a_grant_is_live_and_ends_at_once(pair):
         made = shares.grant([pair.run], to=pair.receiver, as_="plain")
         with pytest.raises(NotFound, match="granted run needs a pack"):
             receiver.fork(pair.run)
-        assert shares.grant(["last"], to=pair.receiver, as_="plain") == made
+        again = shares.grant(["last"], to=pair.receiver, as_="plain")
+        assert (made.is_new, again) == (True, msgspec.structs.replace(made, is_new=False))
         assert theirs.list() == shares.list() == [made]
         seen = theirs.read(made.grant, pair.run)
         assert seen.events == giver.roles.view(pair.run, role="plain").events
@@ -83,7 +84,9 @@ def test_a_grant_is_live_and_ends_at_once(pair):
         with pytest.raises(Refused, match=f"is of workspace {pair.giver}"):
             theirs.withdraw(made.grant)
         ended = shares.withdraw(made.grant, reason="enough")
-        assert shares.withdraw(made.grant, reason="enough") == ended
+        again = shares.withdraw(made.grant, reason="enough")
+        assert (ended.is_new, again) == (True, msgspec.structs.replace(ended, is_new=False))
+        assert ended.changed_at >= made.changed_at != ""
         assert ended.ended == "withdrawn"
         with pytest.raises(Refused, match="not in force: withdrawn; request another"):
             theirs.read(made.grant, pair.run)

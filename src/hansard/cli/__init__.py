@@ -399,6 +399,10 @@ def _print_usage_error(error: Any) -> None:
     if "\n" in message:  # the help of a group without a command
         error.show()
         return
+    if message.startswith("Missing "):  # what was given is in the context's parameters
+        params = [each for each in error.ctx.command.params if each.required]
+        missing = [p.get_error_hint(error.ctx) for p in params if p.name not in error.ctx.params]
+        message = f"missing {', '.join(missing)}" if missing[1:] else message
     path = error.ctx.command_path if error.ctx is not None else _typed_command()
     remedy = "" if "'hansard" in message else f"; see '{path} --help'"
     group = error.ctx.command if error.ctx is not None else None

@@ -450,7 +450,7 @@ def _render_experience(experience: Experience) -> Iterator[Part]:
 
 def _render_shown(report: ShownExperience) -> Iterator[Part]:
     yield from _render_experience(report.experience)
-    label = f", {report.label}" if report.label else ""
+    label = f", labelled {report.label}" if report.label else ""
     yield f"it is {report.standing.value}{label}: {report.digest}"
     yield output.listing(CHANGES, report.changes)
 

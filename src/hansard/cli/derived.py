@@ -34,7 +34,7 @@ from hansard.client.opening import check_data_dir, open_with_tables
 from hansard.client.options import Defaults
 from hansard.client.record import AsyncRecord
 from hansard.domain.choices import NOTHING, moment
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.ids import RunStream
 from hansard.inspect.answer import Listed, find_run
 from hansard.operations.declare import Noun, Operation, documented, of_record
@@ -149,7 +149,11 @@ def _function(
                 raise BadValue(where, error.fact, error.remedy) from error
             named = {**arguments}
             if facts is not None and isinstance(view, str):
-                named |= await facts(record, {**arguments, "result": answer})
+                try:
+                    named |= await facts(record, {**arguments, "result": answer})
+                except HansardError as error:
+                    view = _shown
+                    output.hint(f"{title}: done and on record; its summary is missing: {error}")
             line = {k: v for k, v in named.items() if v not in ("", []) and v is not False}
             if answer == []:
                 filters = within(**{n: str(_text(line[n])) for n in line if n != "by"})

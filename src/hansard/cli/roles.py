@@ -531,7 +531,8 @@ derive(roles, Roles, "withdraw", views={"withdraw": "role {name} is withdrawn"})
 async def _question(record: AsyncRecord, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answered request and its call."""
     every = await record.approvals.list(answered=True)
-    [found] = [each for each in every if each.approval.id.startswith(arguments["approval"])]
+    same = [each for each in every if each.approval.id.startswith(arguments["approval"])]
+    found = max(same, key=lambda each: each.approval.answered_at or 0)  # a newer one may match, too
     names = ("approval", "agent", "step", "tool")
     return {"run": found.run} | {name: getattr(found.approval.request, name) for name in names}
 

@@ -93,8 +93,8 @@ async def search(
     if not answer.hits:
         of = within(run=run, agent=agent, type=type_)
         output.hint(
-            f"nothing was found in the texts of events{of}: payloads over 64 KiB, which are "
-            "kept apart, are not searched"
+            f"nothing was found in the texts of events{of}: payloads over 64 KiB, which are kept "
+            "apart, and ids of runs are not searched; a run by its id: 'hansard run show ID'"
         )
     if answer.more:
         output.hint(f"more than {len(answer.hits)} were found: see --limit")

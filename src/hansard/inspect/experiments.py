@@ -214,6 +214,7 @@ class ShownPrompt(Answer):
     """Version, and the state of its prompt."""
 
     prompt: Prompt
+    is_retired: bool
     variables: tuple[str, ...]
     aliases: dict[str, int]
     newest: int
@@ -290,6 +291,7 @@ async def show(workspace: Workspace, reference: str) -> ShownPrompt:
     parts = [each for each in state.feedback if each.version == prompt.version]
     return ShownPrompt(
         prompt=prompt,
+        is_retired=prompt.retired is not None,
         variables=prompt.variables,
         aliases=dict(sorted(state.aliases.items())),
         newest=state.newest,

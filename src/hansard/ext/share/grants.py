@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -31,39 +31,52 @@ from hansard.inspect.answer import find_run
 
 
 class Grant(ShareGranted, frozen=True, kw_only=True, omit_defaults=False):
-    """A grant as it was given. `ended` is the reason why it is not in force; empty if it is."""
+    """A grant as it was given.
+
+    Attributes:
+        grant: Its id.
+        ended: The reason why it is not in force; empty if it is.
+        changed_at: The time at which it was given or withdrawn, ISO 8601.
+        is_new: Whether the call that returns this gave or withdrew it.
+    """
 
     grant: str
     ended: str = ""
+    changed_at: str
+    is_new: bool = False
 
 
-async def _grant(workspace: Workspace, grant: str) -> Grant:
+async def _grant(workspace: Workspace, grant: str, *, is_new: bool = False) -> Grant:
     """Return a grant as a workspace has it on record. Raises NotFound."""
     stream = WorkspaceStream(SHARE, ids.name("grant", grant))
-    found, ended = None, ""
-    for event in revive_all(each.commit for each in await workspace.log.read(stream)):
-        if isinstance(event, ShareGranted):
-            found, ended = event, ""
-        elif isinstance(event, ShareWithdrawn):
-            ended = "withdrawn"
+    found, ended, at = None, "", ""
+    for stored in await workspace.log.read(stream):
+        for event in revive_all([stored.commit]):
+            if not isinstance(event, ShareRead):
+                at = datetime.fromtimestamp(stored.stamp // 10**9, UTC).isoformat()
+            if isinstance(event, ShareGranted):
+                found, ended = event, ""
+            elif isinstance(event, ShareWithdrawn):
+                ended = "withdrawn"
     if found is None:
         raise NotFound(f"grant {grant!r:.80}", "hansard share list shows those of a workspace")
     if found.until and workspace.clock.now() >= datetime.fromisoformat(found.until):
         ended = ended or f"ended at {found.until}"
-    return Grant(grant=grant, ended=ended, **msgspec.structs.asdict(found))
+    fields = msgspec.structs.asdict(found)
+    return Grant(grant=grant, ended=ended, changed_at=at, is_new=is_new, **fields)
 
 
 async def _state(
     workspace: Workspace, grant: str, event: ShareGranted | ShareWithdrawn, by: str
-) -> None:
-    """Record a grant, or its withdrawal, unless it is the newest on record."""
+) -> bool:
+    """Record a grant, or its withdrawal; return False if it is the newest on record."""
     stream = WorkspaceStream(SHARE, grant)
 
     def news(stored: list[Stored]) -> list[ShareGranted | ShareWithdrawn]:
         known = [e for e in revive_all(s.commit for s in stored) if not isinstance(e, ShareRead)]
         return [] if known and type(known[-1]) is type(event) else [event]
 
-    await workspace.repository.record(stream, by, news)
+    return await workspace.repository.record(stream, by, news)
 
 
 class Shares(Noun[C_co], noun="share"):
@@ -124,9 +137,9 @@ class Shares(Noun[C_co], noun="share"):
         )
         grant = uuid8("hansard.grant", event.workspace, to, as_, event.until, *sorted(event.runs))
         async with self._other(to) as receiver:
-            await _state(workspace, grant, event, by)
+            is_new = await _state(workspace, grant, event, by)
             await _state(receiver, grant, event, by)
-        return await _grant(workspace, grant)
+        return await _grant(workspace, grant, is_new=is_new)
 
     @trusted
     async def withdraw(self, grant: str, *, by: str = OS_USER, reason: str = "") -> Grant:
@@ -146,10 +159,10 @@ class Shares(Noun[C_co], noun="share"):
             message = f"grant {grant} is of workspace {found.workspace}, not of {here}: do it there"
             raise Refused(message)
         event = ShareWithdrawn(because=self._workspace.text(reason))
-        await _state(self._workspace, grant, event, by)
+        is_new = await _state(self._workspace, grant, event, by)
         async with self._other(found.to) as receiver:
             await _state(receiver, grant, event, by)
-        return await _grant(self._workspace, grant)
+        return await _grant(self._workspace, grant, is_new=is_new)
 
     @trusted
     async def list(self) -> list[Grant]:

@@ -189,10 +189,12 @@ SELECT v.topic, NULL, 0, 'runs', CASE
     WHEN of_run IS NOT NULL THEN 'only runs of an experiment are compared with each other: leave out the run'
     WHEN t.runs IS NULL THEN 'no experiment is recorded'
     ELSE concat(if(t.runs = 1, '1 run is', t.runs || ' runs are'), ' of no experiment',
-        if(t.imported > 0, concat(', ', t.imported, ' of them imported: import with --experiment'), '')) END
+        if(t.imported > 0, concat(', ', t.imported, ' of them imported: import with --experiment'), ''),
+        if(t.forks > 0, '; forks are not counted', '')) END
 FROM (VALUES ('models', true), ('scores', false), ('selection', true), ('copies', true), ('times', true), ('failures', true), ('costs', false)) AS v(topic, of_arms)
 CROSS JOIN (
-    SELECT nullif(count(*), 0) AS runs, count(*) FILTER (r.labels->>'source' IS NOT NULL) AS imported
+    SELECT nullif(count(*), 0) AS runs, count(*) FILTER (r.labels->>'source' IS NOT NULL) AS imported,
+        (SELECT count(*) FROM runs WHERE parent IS NOT NULL) AS forks
     FROM placed AS p JOIN runs AS r ON r.run = p.run WHERE p.experiment IS NULL
 ) AS t
 WHERE (v.of_arms AND t.runs IS NOT NULL) OR NOT EXISTS (FROM placed);
