@@ -26,6 +26,7 @@ from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import Direct, api
 from hansard.bus.jetstream.generations import GIVEN_UP, Generations, SealedStream, listed, survey
 from hansard.bus.jetstream.log import RawWorkspace
+from hansard.bus.jetstream.wire import NoAnswer
 from hansard.bus.log import COMMIT_BYTES_MAX, LivesAt, NothingUnder, NotYet, StreamAt
 from hansard.bus.marks import ACCEPTED, Extent, Kept, Mark, Witness
 from hansard.domain.errors import CallerError, Corrupt
@@ -312,6 +313,34 @@ async def test_an_interrupted_roll_is_finished_by_a_writer(nats: Nats):
     assert (await streams.config_of(admin, "hansard_log-half_1")) is not None
     await admin.close()
     await log.close()
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_a_create_without_an_answer_is_repeated(
+    nats: Nats, monkeypatch: pytest.MonkeyPatch, is_done: bool
+):
+    """Whether it was done before the next look, or is done once the generation accepts commits."""
+    log, admin = await nats.log(f"silent-{int(is_done)}"), await Broker.open(nats.options("admin"))
+    await log.append(append(ONE))
+    request, late = admin.request, list[Any]()
+
+    async def silent(subject: str, *arguments: Any) -> Any:
+        if ".STREAM.CREATE.hansard_log" not in subject or late:
+            return await request(subject, *arguments)
+        late.append((subject, *arguments))
+        if is_done:
+            await request(*late[0])
+        raise NoAnswer("no answer")
+
+    monkeypatch.setattr(admin, "request", silent)
+    rolled = await roll.roll(admin, log.workspace)
+    assert (rolled.generation, rolled.first, rolled.sealed) == (1, 2, True)
+    assert (await log.append(append(ONE, 2))).position == 2
+    await request(*late[0])
+    assert (await log.append(append(ONE, 3))).position == 3
+    assert [each.number for each in (await survey(Direct(admin), log.workspace)).streams] == [0, 1]
+    await log.close()
+    await admin.close()
 
 
 async def test_no_old_generation_is_used_again(nats: Nats, tmp_path: Path):

@@ -21,6 +21,7 @@ from hansard.bus.errors import BrokerError, BusError, NotFound, ReplicaBehind
 from hansard.bus.jetstream import JetStreamLog, direct, open_log, roll, streams
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import api, described, is_authoritative, late_of
+from hansard.bus.jetstream.generations import survey
 from hansard.bus.jetstream.log import Figures, RawWorkspace
 from hansard.bus.jetstream.streams import outside_durability
 from hansard.bus.jetstream.wire import NoAnswer
@@ -31,7 +32,7 @@ from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, Work
 from tests.access.support import eventually
 from tests.bus import brokers, cluster
 from tests.bus.brokers import append
-from tests.bus.cluster import Cluster, Member
+from tests.bus.cluster import ELECTED_S, Cluster, Member
 from tests.cli.support import ran
 from tests.evidence import Evidence
 
@@ -46,6 +47,12 @@ OF_ALL = (ALICE, KEY, LIFE, PRICE)
 CAUGHT_UP_S = 20.0
 DIRECT_S = 2.5
 QUICK_S = 14.0
+
+PARTED_S = 120.0
+"""Seconds in which a parted cluster elects, and acknowledges 100 commits, on a busy machine."""
+
+ROLLED_S = 120.0
+"""Seconds in which a roll is done on a busy machine."""
 
 READS_MIN = 10_000
 """Fewest reads in the trial with stops and kills."""
@@ -709,22 +716,52 @@ async def test_stops_and_kills(tmp_path: Path, evidence: Evidence):
     assert taken == list(range(1, taken[-1] + 1))
 
 
+class Parted:
+    """A cluster of which a stream's leader and some followers do not reach each other: a reader at
+    the leader, and writers at one of the others, who elect another leader.
+    """
+
+    def __init__(self, servers: Cluster, leader: Member, *followers: Member) -> None:
+        self.servers, self.leader, self.followers = servers, leader, followers
+        self.acked = 0
+        self._over = asyncio.Event()
+
+    async def _write(self, log: JetStreamLog, stream: KeyStream) -> None:
+        new = append(stream, 1)
+        while not self._over.is_set():
+            with contextlib.suppress(BusError):
+                self.acked = max(self.acked, (await log.append(new)).position)
+                new = append(stream, new.commit.version + 1)
+            await asyncio.sleep(0.02)
+
+    async def read(
+        self, reader: JetStreamLog, writer: JetStreamLog, run: str, more: Awaitable[object]
+    ) -> None:
+        """Read until 100 more commits are acknowledged; do `more` after the parting."""
+        writing = [
+            asyncio.create_task(self._write(writer, KeyStream(run, f"k{n}"))) for n in range(5)
+        ]
+        for follower in self.followers:
+            self.servers.part(self.leader.name, deaf=[follower.name])
+            self.servers.part(follower.name, deaf=[self.leader.name])
+        doing = asyncio.ensure_future(more)
+        before = self.acked
+        async with asyncio.timeout(PARTED_S):
+            while self.acked <= before + 100:
+                least = self.acked
+                with contextlib.suppress(BusError):
+                    assert await reader.head() >= least
+                await asyncio.sleep(0.002)
+        self.servers.join(broken=True)
+        self._over.set()
+        await asyncio.gather(doing, *writing)
+
+
 @pytest.mark.thorough(quick="test_who_is_believed")
 async def test_no_stale_read_between_two_that_are_parted(tmp_path: Path, rounds: Any):
     """A leader and one follower do not reach each other; the third server elects the follower, and
     the leader knows of it up to a second later.
     """
-    acked, over = 0, asyncio.Event()
-
-    async def write(log: JetStreamLog, stream: KeyStream) -> None:
-        nonlocal acked
-        new = append(stream, 1)
-        while not over.is_set():
-            with contextlib.suppress(BusError):
-                acked = max(acked, (await log.append(new)).position)
-                new = append(stream, new.commit.version + 1)
-            await asyncio.sleep(0.02)
-
     with cluster.running(tmp_path / "cluster", linked=True) as servers:
         await servers.elected()
         first, name = await servers.log("lab"), subjects.log_stream("lab")
@@ -732,26 +769,69 @@ async def test_no_stale_read_between_two_that_are_parted(tmp_path: Path, rounds:
             leader, follower = await parted(servers, name)
             reader = await servers.log("lab", first=leader)
             writer = await servers.log("lab", first=follower, request_timeout_s=0.1)
-            over.clear()
-            writing = [
-                asyncio.create_task(write(writer, KeyStream("r1", f"k{number}-{n}")))
-                for n in range(5)
-            ]
-            servers.part(leader.name, deaf=[follower.name])
-            servers.part(follower.name, deaf=[leader.name])
-            before = acked
-            async with asyncio.timeout(3 * CAUGHT_UP_S):
-                while acked <= before + 100:
-                    least = acked
-                    with contextlib.suppress(BusError):
-                        assert await reader.head() >= least
-                    await asyncio.sleep(0.002)
-            servers.join(broken=True)
-            over.set()
-            await asyncio.gather(*writing)
+            trial = Parted(servers, leader, follower)
+            await trial.read(reader, writer, f"r{number}", asyncio.sleep(0))
             async with closing(reader, writer):
                 pass
         await first.close()
+
+
+@pytest.mark.thorough(quick="test_who_is_believed")
+async def test_no_stale_read_while_the_next_generation_opens(tmp_path: Path, rounds: Any):
+    """After the seal a reader has no open generation to look at, only the lists of streams and of
+    generations; the leader of both is alone while the others open the next generation.
+    """
+
+    async def alone(servers: Cluster, admin: Broker, system: Broker) -> Member:
+        """Have the server that lists the streams lead the generations and their list."""
+        async with asyncio.timeout(PARTED_S):
+            while True:
+                _, data = await system.request("$SYS.REQ.SERVER.PING.JSZ", b"{}")
+                name = msgspec.json.decode(data)["data"]["meta_cluster"].get("leader")
+                names = await direct.stream_names(admin)
+                logs = [each for each in names if "_log-lab" in each or "_tiers-lab" in each]
+                leaders = {each: (await servers.leader(each)).name for each in logs}
+                if {*leaders.values()} == {name}:
+                    return servers.member(name)
+                for each in (each for each, leader in leaders.items() if leader != name):
+                    with contextlib.suppress(BusError):
+                        body = {"placement": {"preferred": name}}
+                        await api(admin, f"STREAM.LEADER.STEPDOWN.{each}", body)
+                await asyncio.sleep(1)
+
+    async def opened(admin: Broker) -> None:
+        async with asyncio.timeout(PARTED_S):
+            while True:
+                with contextlib.suppress(BusError):
+                    await streams.open_next(admin, "lab")
+                    return
+                await asyncio.sleep(0.1)
+
+    with cluster.running(tmp_path / "cluster", linked=True) as servers:
+        await servers.elected()
+        first, key = await servers.log("lab"), KeyStream("first", "k")
+        admin = await Broker.open(servers.options("admin", request_timeout_s=ELECTED_S))
+        system = await Broker.open(servers.options("system"))
+        await first.append(append(key))
+        await roll.roll(admin, "lab")  # it makes the list
+        for number in range(rounds(1, 5)):
+            await first.append(append(key, number + 2))
+            leader = await alone(servers, admin, system)
+            followers = [each for each in servers.members if each is not leader]
+            reader = await servers.log("lab", first=leader)
+            writer = await servers.log("lab", first=followers[0], request_timeout_s=0.1)
+            quick = servers.options("admin", first=followers[0], request_timeout_s=0.3)
+            opener = await Broker.open(quick)
+            at = await survey(direct.Direct(admin), "lab")
+            assert await streams.seal(admin, "lab", at.streams[-1])
+            trial = Parted(servers, leader, *followers)
+            trial.acked = await reader.head()
+            assert reader._generations.view.open is None
+            await trial.read(reader, writer, f"r{number}", opened(opener))
+            async with closing(reader, writer):
+                await opener.close()
+        for each in (first, admin, system):
+            await each.close()
 
 
 @pytest.mark.thorough(quick="bus/test_generations.py::test_followers_go_on_over_rolls")
@@ -763,13 +843,14 @@ async def test_no_stale_read_over_rolls(servers: Cluster, tmp_path: Path, replic
         await servers.log(workspace, replicas=replicas, first=member) for member in servers.members
     ]
     admin = await Broker.open(servers.options("admin"))
-    over = asyncio.Event()
+    over, taken = asyncio.Event(), list[int]()
 
     async def write(number: int) -> int:
         stream, version = KeyStream("r1", f"k{number}"), 0
         while not over.is_set():
             version += 1
             stored = await logs[number].append(append(stream, version))
+            taken.append(stored.position)
             for log in logs:
                 newest = await log.last(stream)
                 assert newest is not None
@@ -779,13 +860,22 @@ async def test_no_stale_read_over_rolls(servers: Cluster, tmp_path: Path, replic
 
     writers = [asyncio.create_task(write(number)) for number in range(len(logs))]
     archive = archive_at(workspace, str(tmp_path))
+    opened, first = 0, 1
     for _ in range(4):
+        await reached(taken, first)  # an empty generation is not rolled
         await asyncio.sleep(0.5)
         for writer in writers:
             assert not writer.done(), writer.result()
-        done = await roll.tend(admin, workspace, None, archive, keep_s=0)
-        assert done.roll.sealed
-        assert done.deleted
+        before, at = opened, None
+        async with asyncio.timeout(ROLLED_S):
+            while at is None:  # repeated, as `hansard up` does
+                with contextlib.suppress(BusError):
+                    await roll.tend(admin, workspace, None, archive, keep_s=0)
+                    at = await survey(direct.Direct(admin), workspace)
+        opened, first = at.streams[-1].number, at.streams[-1].first
+        assert opened > before
+        assert [each.number for each in at.streams] == [opened]
+        assert [each.generation for each in at.archived] == [*range(opened)]
     over.set()
     versions = await asyncio.gather(*writers)
     whole = [each async for each in logs[0].follow(0, until=await logs[1].head())]

@@ -438,11 +438,14 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
     for the newest once the next accepts commits. In a cluster it takes another way than the answers
     to reads, so that those that need not ask the leader are waited for.
 
-    The request is sent once, over the connection that the generations were looked up on. A server
-    closes that of a process that was suspended, before it deletes a generation (see
-    `roll.KEEP_S`). So a process that continues later does not create one that is long archived.
+    The request to create it is sent over the connection that the generations were looked up on just
+    before. A server closes that of a process that was suspended, before it deletes a generation
+    (see `roll.KEEP_S`). So a process that continues later does not create one that is long
+    archived. A step without an answer is repeated after another look: one that was done late is
+    seen there, and a late request to create what exists with other settings is refused.
     Raises BrokerError, NoAnswer, Unreachable.
     """
+    unanswered: NoAnswer | None = None
     for _ in range(OPEN_TRIES_MAX):
         reconnects: list[None] = []
         forget = broker.on_reconnect(lambda: reconnects.append(None))  # noqa: B023 -- removed in this turn
@@ -454,45 +457,61 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
             if at.is_emptied:
                 at.complete(broker)
             demand_home(workspace, at)
-            config = generation_config(workspace, newest.number, newest.first)
-            config |= newest.info["config"]
-            if at.missing is None and newest.is_new:
-                await _open(broker, workspace, config)
-                continue
-            if at.missing is None:
-                if not newest.is_sealed:  # a roll was interrupted
-                    await seal(broker, workspace, newest)
-                    continue
-                await _proposed(broker, newest, config["subjects"][0])
-                info = await Direct(broker).info(newest.stream)
-                if info["state"]["last_seq"] != newest.last:
-                    continue
-                await broker.send(subjects.rolled(workspace), b"")
-                if _is_clustered(newest) and replicas_of(newest.info) == 1:
-                    await asyncio.sleep(2 * REPLICAS_KNOWN_S)
-                promoted = newest.metadata.get(PROMOTED, "")
-                accepted = str(at.whole.extent.accepted or "")  # counts over all generations
-                marks = {ACCEPTED: accepted, PROMOTED: promoted}
-                config = configs(workspace, at)[0] | {
-                    "num_replicas": replicas or replicas_of(newest.info),
-                    "metadata": {key: value for key, value in marks.items() if value},
-                }
-            if not reconnects:
-                subject = f"$JS.API.STREAM.CREATE.{config['name']}"
-                closed = {"subjects": [_closed(workspace, _number_of(config))]}
-                body = msgspec.json.encode(config | closed)
-                _, data = await broker.request(subject, body, b"", broker.options.request_timeout_s)
-                created = msgspec.json.decode(data)
-                error = created.get("error")
-                if error is not None and error.get("err_code") != NAME_IN_USE:
-                    code = error.get("err_code") or error.get("code", 0)
-                    raise BrokerError(subject, code, error.get("description", ""))
-                is_emptied = at.missing is not None and at.missing.was_open
-                if error is None and not created["state"]["messages"] and not is_emptied:
-                    await _open(broker, workspace, config)
+            try:
+                await _next_step(broker, workspace, at, newest, replicas, reconnects)
+            except NoAnswer as error:
+                unanswered = error
         finally:
             forget()
+    if unanswered is not None:
+        raise unanswered
     raise BrokerError("opening the next generation", 0, "the connection broke each time")
+
+
+async def _next_step(
+    broker: Broker,
+    workspace: str,
+    at: Survey,
+    newest: Generation,
+    replicas: int | None,
+    reconnects: list[None],
+) -> None:
+    """Take the next step to an open generation; none if it has to be looked up again first."""
+    config = generation_config(workspace, newest.number, newest.first) | newest.info["config"]
+    if at.missing is None and newest.is_new:
+        await _open(broker, workspace, config)
+        return
+    if at.missing is None:
+        if not newest.is_sealed:  # a roll was interrupted
+            await seal(broker, workspace, newest)
+            return
+        await _proposed(broker, newest, config["subjects"][0])
+        info = await Direct(broker).info(newest.stream)
+        if info["state"]["last_seq"] != newest.last:
+            return
+        await broker.send(subjects.rolled(workspace), b"")
+        if _is_clustered(newest) and replicas_of(newest.info) == 1:
+            await asyncio.sleep(2 * REPLICAS_KNOWN_S)
+        promoted = newest.metadata.get(PROMOTED, "")
+        accepted = str(at.whole.extent.accepted or "")  # counts over all generations
+        marks = {ACCEPTED: accepted, PROMOTED: promoted}
+        config = configs(workspace, at)[0] | {
+            "num_replicas": replicas or replicas_of(newest.info),
+            "metadata": {key: value for key, value in marks.items() if value},
+        }
+    if reconnects:
+        return
+    subject = f"$JS.API.STREAM.CREATE.{config['name']}"
+    body = msgspec.json.encode(config | {"subjects": [_closed(workspace, _number_of(config))]})
+    _, data = await broker.request(subject, body, b"", broker.options.request_timeout_s)
+    created = msgspec.json.decode(data)
+    error = created.get("error")
+    if error is not None and error.get("err_code") != NAME_IN_USE:
+        code = error.get("err_code") or error.get("code", 0)
+        raise BrokerError(subject, code, error.get("description", ""))
+    is_emptied = at.missing is not None and at.missing.was_open
+    if error is None and not created["state"]["messages"] and not is_emptied:
+        await _open(broker, workspace, config)
 
 
 async def _open(broker: Broker, workspace: str, config: dict[str, Any]) -> None:
