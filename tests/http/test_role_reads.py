@@ -119,8 +119,9 @@ async def test_a_role_gets_no_label_and_no_status_with_an_approval(
             approvals = (await get(lab, "/inbox"))["approvals"]
         [request] = approvals
         assert (request["label"], request["run_status"]) == ("untrusted", "open")
+        assert request["at_work"] is True
         [shown] = (await get(approver, "/inbox"))["approvals"]
-        assert shown == request | {"label": "", "run_status": None}
+        assert shown == request | {"label": "", "run_status": None, "at_work": None}
         await lab.record.approvals.grant(request["approval"], by="eva")
         await sending
 

@@ -83,7 +83,12 @@ async def test_a_role_is_shown_what_it_may_use(chromium: Browser, site: Site, tm
         questions = await page.locator(".questions a").all_inner_texts()
         assert questions == ["decisions", "audit"]
         assert await page.locator("#content a", has_text="go on").count() == 0
-        assert await page.locator("#address a", has_text="raw").count() == 0
+        raw = await page.locator("#address a", has_text="raw").get_attribute("href")
+        event = await (await page.request.get(f"{site.url}{raw}")).json()
+        assert raw == f"/api/v1/{WORKSPACE}/runs/shared/events/{event['number']}.0"
+        assert "body" not in event
+        answer = await page.locator("#state .as-of a").first.get_attribute("href")
+        assert (await page.request.get(f"{site.url}{answer}")).ok
 
 
 async def _check(chromium: Browser, axe: str, addresses: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -13,6 +14,7 @@ from playwright.async_api import Route
 
 import hansard
 from hansard.ext.worker.requests import Work
+from tests.approvals.test_command import WAITER
 from tests.cli.support import WORKSPACE, Runs, in_doubt
 from tests.faults._warm import python
 from tests.web.data import Examples
@@ -147,6 +149,8 @@ async def test_refusals_state_fact_and_remedy(tabs: Tabs, runs: Runs):
         await tab.open(address, **query)
         text = await tab.text(".failed[role=alert]")
         assert len(text.splitlines()) > 1, (name, text)
+        lists = await tab.page.locator(".failed a[href$='/runs']").count()
+        assert lists == (name == "no such run"), name
     await tab.close()
 
 
@@ -235,6 +239,11 @@ async def test_two_runs_part_where_the_command_states_it(tab: Tab, fork: str):
     assert "refund" in await tab.text(".detail h2")
     await tab.page.keyboard.press("d")
     await tab.until("document.querySelectorAll('.pair-row')[0].ariaCurrent === 'true'")
+    newest = tab.site.lines("runs")[0]["run"]
+    for path in ("", "/diff/order-17"):
+        await tab.page.goto(tab.site.view(f"/runs/last{path}"))
+        await tab.page.wait_for_url(tab.site.view(f"/runs/{newest}{path}"))
+    await tab.shown()
 
 
 @pytest.mark.thorough(quick="web/test_run.py::test_a_run_is_followed_while_it_goes_on")
@@ -374,18 +383,31 @@ async def test_a_message_is_changed_from_its_event(
 
 
 async def test_approvals_and_doubts_are_answered_on_record(
-    tab: Tab, record: hansard.Record, runs: Runs
+    tab: Tab, record: hansard.Record, runs: Runs, home: Path
 ):
-    """A grant, a denial and a settlement of the page are on record, with their reasons."""
+    """A grant, a denial and a settlement of the page are on record, with their reasons.
+
+    A request whose process was killed is marked.
+    """
     del runs
     run = await in_thread(in_doubt, record, "undecided")
+    before = len(await in_thread(record.approvals.list))
+    waiter = await asyncio.create_subprocess_exec(sys.executable, "-c", WAITER, home, WORKSPACE)
+    while len(await in_thread(record.approvals.list)) == before:
+        assert waiter.returncode is None
+        await asyncio.sleep(0.05)
+    waiter.kill()
+    await waiter.wait()
     await tab.open("/inbox")
     waiting = {
         each.approval.id: each.approval.request for each in await in_thread(record.approvals.list)
     }
     cards = tab.page.locator("section:has(#approvals) .card")
-    assert await cards.count() == len(waiting) == 3
+    assert await cards.count() == len(waiting) == 4
     assert await cards.locator("header .chip").all_inner_texts() == ["untrusted"] * 3
+    [over] = await cards.filter(has_text="Nobody is known to wait").all_inner_texts()
+    assert "its process has ended" in over
+    assert "ada" in over
     await cards.first.get_by_role("button", name="Deny", exact=True).click()
     assert "State the reason" in await cards.first.inner_text()
     for button, reason in (("Grant", "read it"), ("Deny", "too early")):

@@ -29,7 +29,7 @@ from hansard.client.credentials import (
     sync_broker,
 )
 from hansard.client.record import AsyncRecord
-from hansard.client.unfinished import processes
+from hansard.client.unfinished import note_waiting
 from hansard.domain import ids
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import counted
@@ -488,11 +488,7 @@ def show_approvals(
 async def _list_approvals(*, every: bool) -> None:
     async with reading() as workspace:
         questions = await list_approvals(workspace, every=every)
-        for each in questions.questions:
-            if each.standing is ApprovalStatus.PENDING:
-                agents = {each.agent: each.role}
-                known = await processes(workspace, settings(), each.run, agents, [each.agent])
-                each.at_work = known.get(each.agent)
+        await note_waiting(workspace, settings(), questions)
     output.show(questions, _render_approvals(questions))
 
 

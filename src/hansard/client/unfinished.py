@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -32,10 +33,14 @@ from hansard.bus import file_lock
 from hansard.bus.commits import revive
 from hansard.bus.log import Stored
 from hansard.bus.loggers import logger
+from hansard.domain.approval import ApprovalStatus
 from hansard.domain.errors import Refused
 from hansard.domain.ids import AgentStream, RunStream
 from hansard.domain.run import AgentJoined, RunResumed
 from hansard.settings import Settings
+
+if TYPE_CHECKING:
+    from hansard.inspect.roles import Approvals
 
 _log = logger(__name__)
 
@@ -237,6 +242,15 @@ async def processes(
             is_alive = session.is_alive(_taken_over(commits, agent))
             known |= {agent: is_alive} if is_alive is not None else {}
     return known
+
+
+async def note_waiting(workspace: Workspace, settings: Settings, approvals: Approvals) -> None:
+    """Note of each pending approval whether its agent's process is at work, if known."""
+    for each in approvals.questions:
+        if each.standing is ApprovalStatus.PENDING:
+            roles = {each.agent: each.role}
+            known = await processes(workspace, settings, each.run, roles, [each.agent])
+            each.at_work = known.get(each.agent)
 
 
 class SessionLock(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ export interface Read<T> {
   data: T | null; // the newest answer: kept while a newer one is read
   query: Query; // that it answers, which may be an earlier one
   position: number | null;
+  link: string | null; // to its JSON
   problem: Problem | null;
   loading: boolean;
   reload: () => void;
@@ -32,7 +33,7 @@ export function useRead<T>(path: string | null, query: Query = {}, moment = ""):
 
 function useHeld<T>(source: Source, path: string | null, query: Query): Read<T> {
   return useMemo(() => {
-    const nothing = { data: null, query, position: null, problem: null, loading: false, reload: () => undefined };
+    const nothing = { data: null, query, position: null, link: null, problem: null, loading: false, reload: () => undefined };
     try {
       return path === null ? nothing : { ...nothing, data: source.now!<T>(path, query) };
     } catch (error) {
@@ -43,7 +44,7 @@ function useHeld<T>(source: Source, path: string | null, query: Query): Read<T> 
 
 function useRequest<T>(source: Source, path: string | null, query: Query, moment: string): Read<T> {
   const [count, setCount] = useState(0);
-  const [state, setState] = useState<Omit<Read<T>, "reload">>({ data: null, query, position: null, problem: null, loading: path !== null });
+  const [state, setState] = useState<Omit<Read<T>, "reload" | "link">>({ data: null, query, position: null, problem: null, loading: path !== null });
   const key = path === null ? null : path + queryText(query);
   const of = useRef(path); // that the state is of
   if (path !== null && of.current !== path) {
@@ -60,7 +61,7 @@ function useRequest<T>(source: Source, path: string | null, query: Query, moment
     );
     return () => control.abort();
   }, [source, key, count, moment]);
-  return { ...state, loading: path !== null && state.loading, reload: () => setCount((now) => now + 1) };
+  return { ...state, link: path && source.link(path, state.query), loading: path !== null && state.loading, reload: () => setCount((now) => now + 1) };
 }
 
 // Reload an answer a moment after a change: further changes are gathered, also while a slow answer is on its way.

@@ -207,7 +207,7 @@ export function EventPanel() {
   const around = { run: model.path, find, list: (step: number, name: string) => model.list(agent, step, name) };
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => void (box.current!.scrollTop = 0), [item]);
-  const rawLink = current && isOperator.value ? model.source.link(`/events/${current.address}/raw`) : null;
+  const rawLink = current && model.source.link(isOperator.value ? `/events/${current.address}/raw` : `${model.path}/events/${current.address}`);
   return (
     <section id="detail" class="panel" aria-label="Event at this point">
       <div class="bar"><h2>Event</h2><span id="address" class="mono">{outline.address(point)} {current && <span title={VERSION}><Rec text={versionName(current)} /></span>}{rawLink && <> <a href={rawLink} target="_blank" rel="noreferrer">raw</a></>}</span></div>

@@ -299,21 +299,18 @@ export function useSettling(model: RunModel): void {
   const address = model.outline.address(model.point.value);
   const newest = useRef(address);
   const timer = useRef(0);
-  const took = useRef(0); // times that answers were waited for
+  const took = useRef(0); // pauses until all answers were here
   newest.current = address;
   useEffect(() => {
     if (settled.value === address || timer.current) return;
-    const wait = (times: number) => void (timer.current = window.setTimeout(settle, follows.peek() ? times * FOLLOW_MS : SETTLE_MS));
-    const settle = () => {
-      if (model.source.reading >= (follows.peek() ? 1 : READS)) {
-        took.current++;
-        return wait(1);
-      }
+    const wait = (pauses: number, tries = 0) => void (timer.current = window.setTimeout(settle, follows.peek() ? pauses * FOLLOW_MS : SETTLE_MS, tries));
+    const settle = (tries: number) => {
+      if (model.source.reading >= (follows.peek() ? 1 : READS)) return wait(1, tries + 1);
       timer.current = 0;
+      took.current = tries;
       settled.value = newest.current;
     };
     wait(1 + 2 * took.current);
-    took.current = 0;
   }, [address, settled.value]);
   useEffect(() => () => clearTimeout(timer.current), []);
 }

@@ -4,7 +4,7 @@ import { computed, effect, signal, untracked } from "@preact/signals";
 import type { ComponentChildren, ComponentType } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isControl, useCommands } from "../app/keys";
-import { address, query, setQuery } from "../app/place";
+import { address, go, query, setQuery } from "../app/place";
 import { asProblem, useRead, useReload, useSource } from "../app/reads";
 import { Ends, useLive, useTitle } from "../app/shell";
 import { isOperator } from "../app/source";
@@ -347,6 +347,8 @@ export default function RunView({ run }: { run: string }) {
   const model = useMemo(() => new RunModel(source, run), [source, run, epoch]);
   const read = useRead<RunAnswer>(model.isReady.value ? model.path : null, { agents: false });
   const reload = useReload(read, HEAD_MS);
+  const id = read.data?.run?.run ?? run; // `last` is another run tomorrow: the address names this one
+  useEffect(() => void (id !== run && go(`/runs/${encodeURIComponent(id)}`, query.peek(), { replace: true })), [id]);
   useEffect(() => {
     void model.read();
     return () => model.stop();

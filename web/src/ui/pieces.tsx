@@ -1,6 +1,7 @@
 // Small parts that all views share.
 
 import type { ComponentChildren, JSX } from "preact";
+import { address } from "../app/place";
 import type { Problem } from "../app/source";
 import type { Read } from "../app/reads";
 import { clock, count, inLine } from "./text";
@@ -52,7 +53,7 @@ export function Failed({ problem, again }: { problem: Problem; again?: () => voi
       <p class="failed-title">{problem.title}</p>
       {problem.detail && <p><Rec text={problem.detail} /></p>}
       {value && !problem.detail.includes(value) && <p class="mono"><Rec text={value} /></p>}
-      {problem.remedy && <p class="remedy"><Rec text={problem.remedy} /></p>}
+      {problem.remedy && <p class="remedy">{problem.status === 404 && problem.detail.startsWith("run ") ? <a href={address("/runs")}>See the list of runs</a> : <Rec text={problem.remedy} />}</p>}
       {again && <button type="button" onClick={again}>Try again</button>}
     </div>
   );
@@ -74,8 +75,15 @@ export function Shown<T>({ read, children }: { read: Read<T>; children: (data: T
     <>
       {read.problem && <Failed problem={read.problem} again={read.reload} />}
       {children(read.data)}
+      {read.link && <AsOf position={read.position ?? (read.data as { position?: number }).position} link={read.link} />}
     </>
   );
+}
+
+// As of which position an answer holds, and its JSON, as the server sends it to this caller.
+export function AsOf({ position, link }: { position?: number | null; link?: string | null }) {
+  const text = position === null || position === undefined ? "" : `As of position ${count(position)}. `;
+  return text || link ? <p class="note as-of">{text}{link && <a href={link} target="_blank" rel="noreferrer">JSON</a>}</p> : null;
 }
 
 // A labelled choice of values, each with its text.

@@ -154,7 +154,7 @@ export default function Runs() {
   const workflows = [...new Set(runs.map((run) => run.workflow).filter(Boolean))];
   return (
     <div class="view runs-view">
-      <div class="view-head"><h1>Runs</h1><span class="dim">{read.data ? `${plural(runs.length, "run")}${next ? ", more below" : ""}${read.position === null ? "" : ` · as of position ${count(read.position)}`}` : ""}</span></div>
+      <div class="view-head"><h1>Runs</h1><span class="dim">{read.data ? `${plural(runs.length, "run")}${next ? ", more below" : ""}` : ""}</span></div>
       <Filters workflows={workflows} isRole={read.data?.found === null} textRef={(node) => (text.current = node)} />
       <Shown read={read}>
         {() => runs.length ? (

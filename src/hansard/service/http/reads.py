@@ -742,6 +742,7 @@ async def inbox(context: Context, *, every: bool = False) -> Inbox:
     if role is None:
         workspace = context.trusted().workspace
         made = await access.list_approvals(workspace, every=every)
+        await unfinished.note_waiting(workspace, context.workspace.settings, made)
         return Inbox(approvals=made.questions, doubts=await doubtful_steps(workspace))
     made = await access.list_approvals(role.workspace, every=every)
     shown = [

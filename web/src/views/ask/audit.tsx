@@ -4,7 +4,7 @@ import { query } from "../../app/place";
 import { useRead } from "../../app/reads";
 import { Pill, Rec, Shown } from "../../ui/pieces";
 import { grouped, plural } from "../../ui/text";
-import { AsOf, Choice, EventLink, Field, Page, type Lines, ofKind, RunLink, Table } from "./parts";
+import { Choice, EventLink, Field, Page, type Lines, ofKind, RunLink, Table } from "./parts";
 
 interface Finding {
   view: string; kind: string; run: string | null; agent: string | null; step: number | null; address: string | null; fact: string; topic: string;
@@ -47,7 +47,6 @@ function Findings({ lines }: { lines: any[] }) {
         { name: "looked at", cell: (each) => `${each.looked.toLocaleString("en-US")} ${each.what}` },
         { name: "findings", cell: (each) => (each.why_not ? <span class="dim">not checked: <Rec text={each.why_not} /></span> : each.findings.toLocaleString("en-US")) },
       ]} />
-      <AsOf position={summary?.position} />
     </>
   );
 }

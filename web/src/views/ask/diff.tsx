@@ -1,6 +1,6 @@
 // Two runs aligned: in which respects they compare, the first difference, each move beside its counterpart.
 
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { address, go, query, setQuery } from "../../app/place";
 import { useCommands } from "../../app/keys";
 import { useRead, useReload, useStream } from "../../app/reads";
@@ -8,7 +8,7 @@ import { Empty, Facts, Pill, Rec, Shown } from "../../ui/pieces";
 import { VirtualList, type Place } from "../../ui/list";
 import { count, duration, plural, preview } from "../../ui/text";
 import type { ViewProps } from "..";
-import { AsOf, Changes, EventLink, Page, type Lines, ofKind, RunLink, runPath, short, Table, Value } from "./parts";
+import { Changes, EventLink, Page, type Lines, ofKind, RunLink, runPath, short, Table, Value } from "./parts";
 
 interface At {
   place: string; recorded_in: string | null; version: number; position: number;
@@ -62,11 +62,16 @@ function Forks({ runs }: { runs: any[] }) {
 
 export default function DiffView({ params }: ViewProps) {
   const { run, other } = params;
-  const read = useRead<Lines>(`${runPath(run)}/diff/${encodeURIComponent(other)}`);
+  const path = (a: string, b: string): string => `${runPath(a)}/diff/${encodeURIComponent(b)}`;
+  const read = useRead<Lines>(path(run, other));
+  useEffect(() => { // `last` is another run tomorrow: the address names the runs that were compared
+    const [a, b] = ofKind(read.data?.lines ?? [], "run") as Side[];
+    if (b && (a.run !== run || b.run !== other)) go(path(a.run, b.run), query.peek(), { replace: true });
+  }, [read.data]);
   const reload = useReload(read, RELOAD_MS);
   useStream(`${runPath(other)}/live`, {}, { event: (name) => name !== "open" && reload(), state: () => undefined }); // a fork that a worker runs
   return (
-    <Page title={`${short(run)} and ${short(other)}`} wide heading="Two runs aligned" note={<>a: <RunLink run={run} /> · b: <RunLink run={other} /> · <a href={address(`${runPath(other)}/diff/${encodeURIComponent(run)}`)}>exchange</a></>}>
+    <Page title={`${short(run)} and ${short(other)}`} wide heading="Two runs aligned" note={<>a: <RunLink run={run} /> · b: <RunLink run={other} /> · <a href={address(path(other, run))}>exchange</a></>}>
       <Shown read={read}>{(data) => <Aligned lines={data.lines} />}</Shown>
     </Page>
   );
@@ -106,7 +111,6 @@ function Aligned({ lines }: { lines: any[] }) {
           <div class="detail" aria-live="polite">{moves[chosen] ? <Detail move={moves[chosen]} /> : <Empty>Choose a move.</Empty>}</div>
         </div>
       )}
-      <AsOf position={end?.position} />
     </>
   );
 }

@@ -7,7 +7,7 @@ import { Facts, Pill, Rec, Shown, Time } from "../../ui/pieces";
 import { plural } from "../../ui/text";
 import type { ViewProps } from "..";
 import { Chart } from "./chart";
-import { AsOf, Choice, Field, Page, type Lines, ofKind, Report, Table, Value } from "./parts";
+import { Choice, Field, Page, type Lines, ofKind, Report, Table, Value } from "./parts";
 
 const path = (name: string): string => `/experiments/${encodeURIComponent(name)}`;
 const number = (value: number | null | undefined): string => (value === null || value === undefined ? "" : Math.abs(value) >= 1000 ? value.toLocaleString("en-US", { maximumFractionDigits: 0 }) : String(Number(value.toPrecision(4))));
@@ -85,7 +85,6 @@ function Compared({ data }: { data: Lines }) {
         <p key={`${row.metric} ${row.arm} ${row.baseline}`} class="verdict-line"><Pill status={row.verdict === "better" || row.verdict === "worse" ? row.verdict : "open"} label={row.verdict} /> <span><Rec text={row.arm} /> beside <Rec text={row.baseline} /> by <Rec text={row.metric} />: {number(row.difference)} ({number(row.low)} .. {number(row.high)})</span></p>
       ))}
       <Report blocks={data.blocks.slice(1).filter((block) => block.block !== "paragraph" || !/^(Sections below|What they did otherwise)/.test(block.text))} plot={plot} />
-      <AsOf position={data.position} />
     </>
   );
 }

@@ -5,11 +5,11 @@ import { query, setQuery } from "../../app/place";
 import { useRead, useReload, useStream, useWrite } from "../../app/reads";
 import { Chip, Empty, Failed, Pill, Rec, Shown, Time } from "../../ui/pieces";
 import { parsed, plural } from "../../ui/text";
-import { AsOf, Page, RunLink, Unified, Value } from "./parts";
+import { Page, RunLink, Unified, Value } from "./parts";
 
 interface Approval {
   approval: string; standing: string; run: string; agent: string; role: string; step: number; tool: string; arguments: any;
-  rule: string; label: string; asked_at: string; until: string; answered_at: string | null; by: string | null; because: string | null;
+  rule: string; label: string; asked_at: string; until: string; answered_at: string | null; by: string | null; because: string | null; run_status: string | null; at_work: boolean | null;
 }
 interface Doubt {
   run: string; workflow: string; agent: string; step: string; tool: string; effects: string; status: string; label: string; arguments: any; error: { type?: string; message?: string } | null;
@@ -36,7 +36,6 @@ export default function InboxView() {
             {!data.doubts.length && <Empty>Of every call in the record it is known whether its effect happened.</Empty>}
             {data.doubts.map((each) => <DoubtCard key={`${each.run} ${each.step}`} it={each} done={read.reload} />)}
           </section>
-          <AsOf position={read.position} />
         </>
       )}</Shown>
     </Page>
@@ -47,6 +46,7 @@ function ApprovalCard({ it, done }: { it: Approval; done: () => void }) {
   const [reason, setReason] = useState("");
   const { act, busy, problem } = useWrite();
   const isOpen = it.standing === "pending";
+  const over = !isOpen || it.at_work ? "" : it.run_status && it.run_status !== "open" ? `its run is ${it.run_status}` : it.at_work === false ? "its process has ended" : "";
   const diff = it.arguments?.diff;
   const [isMissing, setMissing] = useState(false);
   const answer = (name: "grant" | "deny") => {
@@ -64,6 +64,7 @@ function ApprovalCard({ it, done }: { it: Approval; done: () => void }) {
       {typeof diff === "string" && <Unified text={diff} label="the change" />}
       <p class="dim">Rule <Rec text={it.rule} /> · requested <Time iso={it.asked_at} /> · open until <Time iso={it.until} /></p>
       {it.answered_at && <p>{it.standing} <Time iso={it.answered_at} />{it.by && <> by <Rec text={it.by} /></>}{it.because && <>: <Rec text={it.because} /></>}</p>}
+      {over && <p class="bad-text">Nobody is known to wait: {over}. An agent waits again once its run is resumed.</p>}
       {isOpen && (
         <div class="act">
           <label class="field wide"><span>Reason</span><input type="text" value={reason} onInput={(event) => setReason(event.currentTarget.value)} placeholder="For the record and the agent" /></label>

@@ -4,7 +4,7 @@ import { address, query, setQuery } from "../../app/place";
 import { useRead } from "../../app/reads";
 import { Chip, Rec, Select, Shown, Tabs, Time } from "../../ui/pieces";
 import { count, plural } from "../../ui/text";
-import { AsOf, Field, Page, type Lines, RunLink, Table, Unified } from "./parts";
+import { Field, Page, type Lines, RunLink, Table, Unified } from "./parts";
 
 export default function MemoryView() {
   const { space, path, at } = query.value;
@@ -34,7 +34,6 @@ function Files({ space, at }: { space?: string; at?: string }) {
           { name: "author", cell: (row) => <Rec text={row.author} /> },
           { name: "label", cell: (row) => row.label && <Chip>{row.label}</Chip> },
         ]} />
-        <AsOf position={read.position} />
       </>
     )}</Shown>
   );

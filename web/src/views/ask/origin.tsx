@@ -5,7 +5,7 @@ import { useRead } from "../../app/reads";
 import { Chip, Rec, Shown, Time } from "../../ui/pieces";
 import { plural, preview } from "../../ui/text";
 import type { ViewProps } from "..";
-import { AsOf, EventLink, Page, type Lines, RunLink, runPath, Table, Value } from "./parts";
+import { EventLink, Page, type Lines, RunLink, runPath, Table, Value } from "./parts";
 
 interface Write { version: number; operation: string; value?: unknown; expected?: number | null; author: string; role: string; event: string; position: number; time: string }
 interface Reading { run: string; agent: string; role: string; step: number; address: string; position: number; at: string; result: string | null }
@@ -38,7 +38,6 @@ export default function OriginView({ params }: ViewProps) {
               { name: "time", cell: (row) => <Time iso={row.kind === "write" ? row.write.time : `${row.reading.at}Z`} /> },
             ]} />
             {!data.reads.length && <p class="note">No call of the run read the key with <code>board.get</code> or in a transaction. An agent may also have been shown it in its view.</p>}
-            <AsOf position={data.position} />
           </>
         );
       }}</Shown>
@@ -65,7 +64,6 @@ export function ResultView({ params }: ViewProps) {
           <Mentions run={run} heading="Where its arguments came from" list={data.sources} limit={data.limit} empty={`No earlier event of this run has a text of the arguments.`} />
           <Mentions run={run} heading="What used the result" list={data.uses} limit={data.limit} empty={`No later event of this run follows the call, names it, or has a text of its result.`} />
           <p class="note">{`Texts of ${data.characters} characters or more are compared, as they are recorded, in the events of this run alone. Large values kept apart are not searched.`}</p>
-          <AsOf position={data.position} />
         </>
       )}</Shown>
     </Page>

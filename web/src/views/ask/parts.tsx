@@ -185,7 +185,3 @@ export function Page({ title: name, heading, note, fields, wide, children }: { t
     </div>
   );
 }
-
-export function AsOf({ position }: { position: number | null | undefined }) {
-  return position === null || position === undefined ? null : <p class="note as-of">As of position {position.toLocaleString("en-US")}.</p>;
-}

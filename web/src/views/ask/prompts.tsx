@@ -5,7 +5,7 @@ import { useRead } from "../../app/reads";
 import { Chip, Facts, Rec, Select, Shown, Time } from "../../ui/pieces";
 import { plural } from "../../ui/text";
 import type { ViewProps } from "..";
-import { AsOf, Page, RunLink, Table, Unified, Value } from "./parts";
+import { Page, RunLink, Table, Unified, Value } from "./parts";
 
 const path = (name: string): string => `/prompts/${encodeURIComponent(name)}`;
 
@@ -33,13 +33,13 @@ export function PromptView({ params }: ViewProps) {
     <Page title={`Prompt ${name}`} heading={<>Prompt <Rec text={name} /></>} note={<a href={address("/prompts")}>All prompts</a>}>
       <Shown read={read}>{(data) => {
         const lines: any[] = data.lines ?? [...data.versions, ...data.moves];
-        return <Versions name={name} versions={lines.filter((each) => "parents" in each)} moves={lines.filter((each) => "alias" in each && !("parents" in each))} position={read.position} />;
+        return <Versions name={name} versions={lines.filter((each) => "parents" in each)} moves={lines.filter((each) => "alias" in each && !("parents" in each))} />;
       }}</Shown>
     </Page>
   );
 }
 
-function Versions({ name, versions, moves, position }: { name: string; versions: any[]; moves: any[]; position: number | null }) {
+function Versions({ name, versions, moves }: { name: string; versions: any[]; moves: any[] }) {
   const newest = versions.at(-1)?.version ?? 1;
   const chosen = Number(query.value.version ?? newest);
   const before = query.value.before ?? String(versions.find((each) => each.version === chosen)?.parent_version ?? "");
@@ -65,7 +65,6 @@ function Versions({ name, versions, moves, position }: { name: string; versions:
         { name: "by", cell: (row) => row.by && <Rec text={row.by} /> },
         { name: "time", cell: (row) => <Time iso={row.at} /> },
       ]} />
-      <AsOf position={position} />
     </>
   );
 }

@@ -4,7 +4,7 @@ import { query } from "../../app/place";
 import { useRead } from "../../app/reads";
 import { Chip, Empty, Rec, Shown } from "../../ui/pieces";
 import { inLine, plural } from "../../ui/text";
-import { AsOf, EventLink, Field, Page, RunLink } from "./parts";
+import { EventLink, Field, Page, RunLink } from "./parts";
 
 interface Hit {
   address: string; event: string; type: string; run: string | null; agent: string | null; role: string | null; snippet: string; marks: [number, number][]; rank: number;
@@ -38,7 +38,6 @@ export default function SearchView() {
                 </li>
               ))}
             </ol>
-            <AsOf position={data.position} />
           </>
         )}</Shown>
       )}

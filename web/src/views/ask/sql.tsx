@@ -5,12 +5,12 @@ import { query, setQuery } from "../../app/place";
 import { asProblem, useRead, useSource } from "../../app/reads";
 import { Problem, type Source } from "../../app/source";
 import { store, stored } from "../../app/theme";
-import { Empty, Failed, Rec, Select, Waiting } from "../../ui/pieces";
+import { AsOf, Empty, Failed, Rec, Select, Waiting } from "../../ui/pieces";
 import { VirtualList } from "../../ui/list";
 import { grouped, parsed, plural, preview, printable } from "../../ui/text";
 import { Chart, isNumber } from "./chart";
 import { editor, type ColumnFacts, type Editor } from "./editor";
-import { AsOf, Page, Table } from "./parts";
+import { Page, Table } from "./parts";
 
 interface Answer { columns: string[]; rows: unknown[][]; position: number | null; cut: string | null }
 

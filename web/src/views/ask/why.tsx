@@ -6,7 +6,7 @@ import { useRead } from "../../app/reads";
 import { Empty, Rec, Shown, Tabs } from "../../ui/pieces";
 import { plural, preview } from "../../ui/text";
 import type { ViewProps } from "..";
-import { AsOf, EventLink, Field, Page, type Lines, ofKind, Report, RunLink, Table } from "./parts";
+import { EventLink, Field, Page, type Lines, ofKind, Report, RunLink, Table } from "./parts";
 
 interface Fact { part: string; number: number; name: string; value: any; event: string | null; address: string | null; at: string | null }
 interface Cause { of: string; address: string; agent: string; step: number; tool: string; words: string; is_next: boolean }
@@ -44,7 +44,6 @@ function Explained({ data }: { data: Lines & { causes: Cause[] } }) {
           { name: "selected", cell: (row: any) => <Rec text={row.selected} /> },
           { name: "margin", cell: (row: any) => (row.margin === null ? "" : row.margin.toPrecision(3)), right: true },
         ]} />
-        <AsOf position={end.position} />
       </>
     );
   }
@@ -56,7 +55,6 @@ function Explained({ data }: { data: Lines & { causes: Cause[] } }) {
       <div role="tabpanel" id={view} aria-labelledby={`why-${view}`}>
         {view === "graph" ? <Graph facts={facts} causes={data.causes} run={run} /> : view === "tree" ? <Tree facts={facts} causes={data.causes} run={run} /> : <Report blocks={data.blocks} run={run} />}
       </div>
-      <AsOf position={data.position} />
     </>
   );
 }
