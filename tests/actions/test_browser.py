@@ -1,7 +1,6 @@
 """Actions on real pages are steps with their targets, and are done again without a model."""
 
 import asyncio
-import json
 from pathlib import Path
 
 import msgspec
@@ -10,7 +9,6 @@ import pytest
 import hansard
 from hansard import testing
 from hansard.agents.policy.gate import deny
-from hansard.domain.actions import decode
 from tests.actions.conftest import answered
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -22,11 +20,6 @@ FORM = """<form onsubmit="event.preventDefault(); sent.textContent = [...documen
 'input')].map(each => each.value.length).join(' '); count.textContent = +count.textContent + 1">
 <label>User <input id=user></label><label>Password <input type=password id=pw></label>
 <button>Log in</button></form><p id=sent></p><p id=count>0</p>"""
-
-MOVED = """<main><h1>Welcome</h1><section><p>News</p>
-<form onsubmit="event.preventDefault(); sent.textContent = 'ok'">
-<div><div><input aria-label="Your name"></div></div>
-<button type=submit>Anmelden</button></form></section></main><p id=sent></p>"""
 
 
 async def recorded(record, page, url, **more):
@@ -105,50 +98,6 @@ async def test_what_was_done_is_a_file_that_is_done_again(page, site, tmp_path):
 @pytest.mark.thorough(
     quick="tests/actions/test_changed_pages.py::test_a_change_is_healed_or_refused_and_nothing_else_is_touched"
 )
-async def test_an_element_that_moved_is_looked_up_by_a_model_once(page, site, tmp_path):
-    """The model's answer becomes a version for each entry, and no later replay asks."""
-    questions = []
-
-    def model(question):  # a key written by hand: no recording of such an answer exists
-        questions.append(question)
-        tag = "<input" if "enter the user" in question else "<button"
-        line = next(each for each in question.splitlines() if tag in each)
-        return json.dumps({"id": line.split()[0]})
-
-    async with testing.record_async() as record:
-        run = await recorded(record, page, site(FORM), effects="idempotent")
-        cache = await record.actions.of_run(run)
-        _, user, _, click = cache.actions
-        goto = msgspec.structs.replace(cache.actions[0], arguments=[site(MOVED, "moved.html")])
-        later = msgspec.structs.replace(user, step_index=7)
-        cache = msgspec.structs.replace(cache, actions=[goto, user, click, later])
-        file = tmp_path / "moved.json"
-        file.write_bytes(msgspec.json.encode(cache))
-        async with record.run("again", agent="ada", role="agent") as session:
-            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
-            alone = await browser.run_actions(file)
-            assert not alone.success
-            assert "entry 1" in alone.error
-            result = await browser.run_actions(file, fallback=model)
-        assert result.success, result.error
-        assert (result.model_calls, len(questions)) == (2, 2)
-        assert await page.inner_text("#sent") == "ok"
-        healed = decode(file.read_bytes())
-        assert healed.version == 4
-        assert [(each.by, each.step_index) for each in healed.history] == [
-            *(("ada", 1), ("ada", 3), ("ada", 7))
-        ]
-        assert "matches 0" in healed.history[0].why
-        async with record.run("again", agent="ada", role="agent") as session:
-            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
-            result = await browser.run_actions(file, fallback=model)
-        assert result.success, result.error
-        assert (result.model_calls, len(questions)) == (0, 2)
-
-
-@pytest.mark.thorough(
-    quick="tests/actions/test_changed_pages.py::test_a_change_is_healed_or_refused_and_nothing_else_is_touched"
-)
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("body", "strategy"),
@@ -182,39 +131,6 @@ async def test_exactly_one_element_of_the_kind_counts(page, site, body, strategy
         assert result.success is bool(strategy), result
         assert result.actions[-1].strategy == strategy
         assert await page.title() == ("BUTTON" if strategy else "t")
-
-
-@pytest.mark.thorough(quick="actions/test_demonstrate.py::test_what_a_person_does_is_done_again")
-async def test_an_open_shadow_root_and_a_frame_are_reached(page, site):
-    """An element in a shadow root has a path of tags; a frame is the recorded one, or none."""
-    shadow = """<to-do></to-do><script>customElements.define("to-do", class extends HTMLElement {
-      connectedCallback() { this.attachShadow({mode: "open"}).innerHTML =
-        '<p><input aria-label="Task"></p><button>Add</button>' } })</script>"""
-    site("<button onclick=\"document.title='hit'\">In</button>", "inner.html")
-    start = site(f'{shadow}<iframe src="inner.html"></iframe>')
-    async with testing.record_async() as record:
-        async with record.run("go", agent="ada", role="agent") as session:
-            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
-            await browser.goto(start)
-            act = await browser.act("enter", at="input", method="fill", arguments=["milk"])
-            assert act.targets is not None
-            assert (act.xpath, act.targets.name) == (None, "Task")
-            assert act.targets.css.endswith("input:nth-of-type(1)")
-            await browser.act("in", at="button", frame=1, effects="idempotent")
-            run = session.run
-        cache = await record.actions.of_run(run)
-        assert cache.actions[-1].frame_index == 1
-        async with record.run("again", agent="ada", role="agent") as session:
-            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
-            result = await browser.run_actions(cache)
-            assert result.success, result.error
-            assert [each.strategy for each in result.actions] == ["", "css", "xpath"]
-            bare = msgspec.structs.replace(
-                cache.actions[0], arguments=[site(shadow + "<button>In</button>", "bare.html")]
-            )
-            gone = msgspec.structs.replace(cache, actions=[bare, *cache.actions[1:]])
-            result = await browser.run_actions(gone)
-            assert "frame 1 is not on the page" in result.error
 
 
 async def test_a_replay_asks_the_gate_and_calls_tools(page, site):

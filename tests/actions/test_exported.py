@@ -70,23 +70,6 @@ def test_a_script_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path
     assert ended(tmp_path, "made.py", "--who", "Eve").returncode != 0
 
 
-@pytest.mark.thorough(quick="test_a_script_is_green_and_red_where_what_it_checks_is_not_so")
-def test_a_test_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path):
-    """A script run as a test takes slots and secrets as variables."""
-    page = tmp_path / "page.html"
-    page.write_text(PAGE)
-    other = tmp_path / "other.html"
-    other.write_text(PAGE.replace("who.value +", "'nobody' +"))
-    (tmp_path / "test_made.py").write_bytes(scripts_of(page.as_uri())[0])
-    (tmp_path / "test_other.py").write_bytes(scripts_of(other.as_uri())[0])
-    files = ("test_made.py", "test_other.py")
-    tests = ended(tmp_path, "-m", "pytest", "-q", "-rpf", "-p", "no:cacheprovider", *files)
-    assert tests.returncode == 1
-    assert b"1 failed, 1 passed" in tests.stdout
-    assert b"PASSED test_made.py" in tests.stdout
-    assert b"FAILED test_other.py" in tests.stdout
-
-
 class Workflow(msgspec.Struct):
     """A recording of a page, and the page's report to the server at its end."""
 

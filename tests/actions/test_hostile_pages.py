@@ -61,14 +61,6 @@ async def test_a_replay_clicks_once_whatever_the_page_opens(page, site, script):
     assert await page.title() != "true"
 
 
-@pytest.mark.thorough(quick="test_a_replay_clicks_once_whatever_the_page_opens")
-async def test_a_dialog_when_a_page_is_opened_is_dismissed(page, site):
-    """The replay continues."""
-    result = await replayed(page, clicks(site("<script>alert(1)</script>" + COUNTS.format(""))))
-    assert result.success, result.error
-    assert await page.inner_text("#count") == "1"
-
-
 @pytest.mark.thorough(
     quick="tests/actions/test_changed_pages.py::test_a_change_is_healed_or_refused_and_nothing_else_is_touched"
 )

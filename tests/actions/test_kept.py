@@ -22,7 +22,7 @@ from hansard.domain.actions import (
     encode,
 )
 from hansard.domain.errors import BadValue, Refused
-from tests.actions.test_browser import FORM, MOVED, recorded
+from tests.actions.test_browser import FORM, recorded
 from tests.actions.test_cache import cache, entry
 from tests.cli.support import Call
 
@@ -42,6 +42,11 @@ action_events = st.one_of(
     st.builds(lambda to: ActionsReverted(version=0, to=to), st.integers(1, 6)),
     st.builds(lambda at: ActionsLookedAt(version=at), st.integers(1, 6)),
 )
+
+MOVED = """<main><h1>Welcome</h1><section><p>News</p>
+<form onsubmit="event.preventDefault(); sent.textContent = 'ok'">
+<div><div><input aria-label="Your name"></div></div>
+<button type=submit>Anmelden</button></form></section></main><p id=sent></p>"""
 
 
 @given(st.lists(action_events, max_size=10))

@@ -34,18 +34,6 @@ def test_runs_of_no_experiment_are_listed_as_not_checked(home: Path, tmp_path: P
     assert {"models", "selection", "copies", "times", "failures", "scores", "costs"} <= blind
 
 
-@pytest.mark.thorough(quick="test_every_topic_is_either_checked_or_not")
-def test_one_of_what_was_checked_is_singular(home: Path):
-    """The audit counts one call with effects, and one decision by a threshold."""
-    place = Audited(home, "singular")
-    with hansard.connect("singular", data_dir=home) as record, record.run("w") as session:
-        session.tool(effects="idempotent")(len)("oak")
-        session.decide("Which?", selected="oak", threshold=0.5, confidence=0.9)
-    shown = place.call("audit").out
-    assert "effects: 1 call with effects\n" in shown
-    assert "thresholds: 1 decision by a threshold\n" in shown
-
-
 def test_tasks_that_an_arm_lacks_are_not_checked_while_a_run_is_open(home: Path):
     """The audit says so, and finds them once the run has ended."""
     place = Audited(home, "open-runs")

@@ -146,12 +146,3 @@ async def test_where_nobody_knows_a_time_there_is_no_time_axis(view: Open, pages
     assert await seen.page.get_attribute("#by-time", "title") == "No event of this run has a time"
     await seen.page.keyboard.press("t")
     assert await seen.page.get_attribute("html", "data-axis") == "order"
-
-
-@pytest.mark.thorough(quick="test_on_the_time_axis_events_stand_at_their_times")
-async def test_one_moment_is_a_time_axis_too(view: Open, pages: Pages):
-    """Events at one time share one place, and the keys still walk through them."""
-    await _run(pages, "moment", [3] * 5)
-    seen = await view(await pages.of("moment"))
-    await _by_time(seen)
-    assert await _places(seen) == [5_000] * 5

@@ -65,19 +65,6 @@ async def test_the_chat_is_as_of_the_point(view: Open, pages: Pages, shared: str
     assert "mail" in await seen.text("#event")
 
 
-@pytest.mark.thorough(quick="test_messages_are_a_chat")
-async def test_a_run_without_messages_says_so(view: Open, pages: Pages, empty: str):
-    """An empty chat, board and task list are shown as empty."""
-    seen = await view(await pages.of(empty))
-    for tab, words in (
-        ("chat", "This run has no messages."),
-        ("board", "No key was written in this run."),
-        ("tasks", "This run has no tasks."),
-    ):
-        await seen.page.click(f"#desk-{tab}")
-        assert words in await seen.text(f"#{tab}")
-
-
 @pytest.mark.thorough(quick="browser/test_page.py::test_the_keyboard_moves_everything")
 async def test_tabs_are_walked_by_key(view: Open, pages: Pages, shared: str):
     """Each group of tabs has one stop; arrows go round, and the panel follows."""

@@ -20,9 +20,8 @@ from hansard.domain.run import AgentJoined, RunStarted
 from hansard.domain.steps import IMPORTER
 from hansard.inspect import page as page_data
 from tests.browser.shared_runs import small_team
-from tests.browser.support import TOO_WIDE, Open, Pages, ends, expected
+from tests.browser.support import Open, Pages, ends, expected
 from tests.cli.support import Runs
-from tests.conftest import THOROUGH
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -235,93 +234,6 @@ async def test_a_link_leads_to_a_point(view: Open, pages: Pages, runs: Runs, at:
     seen = await view(await pages.of(runs.team), str(position))
     assert await seen.at() == number
     assert f"{position}." in await seen.text("#where")
-
-
-@pytest.mark.thorough
-async def test_a_phone_shows_it_all(view: Open, pages: Pages, runs: Runs, shared: str):
-    """At 360 px nothing scrolls sideways, in any part, at any event, on either axis."""
-    for run, every in ((runs.team, 9), (runs.doubt, 3), (runs.forked, 9), (shared, 27)):
-        seen = await view(await pages.of(run), width=360)
-        last = await seen.last()
-        for point in range(0, last + 1, every):
-            await seen.move(point)
-            for tab in ("trace", "chat", "detail", "state", "board", "tasks"):
-                await seen.page.click(f"#tab-{tab}")
-                assert await seen.page.locator(f"#{tab}").is_visible()
-                assert await seen.page.locator("main .panel:visible").count() == 1
-                assert await seen.page.evaluate(TOO_WIDE) == [], (run, point, tab)
-        await seen.page.click("#by-time")
-        assert await seen.page.evaluate(TOO_WIDE) == []
-
-
-CONTRAST = """() => {
-  const parse = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
-  const light = ([r, g, b]) => {
-    const part = (value) => {
-      const share = value / 255;
-      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-    };
-    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
-  };
-  const ground = (node) => {
-    for (let at = node; at; at = at.parentElement) {
-      const found = parse(getComputedStyle(at).backgroundColor);
-      if (found.length === 3 || found[3] === 1) return found;
-    }
-    return [255, 255, 255];
-  };
-  const poor = [];
-  for (const node of document.querySelectorAll("body *")) {
-    const own = [...node.childNodes].some((one) => one.nodeType === 3 && one.data.trim());
-    if (!own || !node.checkVisibility() || node.closest(".unseen, :disabled, script, noscript")) {
-      continue;
-    }
-    const [a, b] = [light(parse(getComputedStyle(node).color)), light(ground(node))];
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (ratio < 4.5) poor.push(`${ratio.toFixed(2)} ${node.className} ${node.textContent}`);
-  }
-  return poor;
-}"""
-
-
-@pytest.mark.thorough(quick="browser/test_axe.py::test_a_page_and_a_decision_break_no_rule")
-@pytest.mark.parametrize("dark", [False, True])
-async def test_every_text_can_be_read(view, pages, runs, shared, dark):
-    """Contrast is at least 4.5 to 1 (WCAG 2.2, 1.4.3), in light and dark, for later rows too."""
-    of_all = (runs.team, runs.doubt, runs.failed, runs.forked)
-    for run in of_all if THOROUGH else of_all[:1]:
-        seen = await view(await pages.of(run), dark=dark)
-        for point in (0, await seen.last()):
-            await seen.move(point)
-            assert await seen.page.evaluate(CONTRAST) == []
-    seen = await view(await pages.of(shared), dark=dark)
-    for tab in ("chat", "board", "tasks"):
-        await seen.page.click(f"#desk-{tab}")
-        for point in range(20, await seen.last(), 90 if THOROUGH else 1_000):
-            await seen.move(point)
-            assert await seen.page.evaluate(CONTRAST) == [], (tab, point)
-    await seen.page.click("#by-time")
-    assert await seen.page.evaluate(CONTRAST) == []
-
-
-@pytest.mark.thorough(quick="test_what_had_not_happened_is_not_shown")
-async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
-    """Printing puts the whole trace on paper, not only the visible part."""
-    seen = await view(await pages.of(runs.team), width=1280)
-    await seen.page.set_viewport_size({"width": 1280, "height": 420})
-    whole = int(
-        await seen.page.evaluate("document.getElementById('rows').style.height.slice(0,-2)")
-    )
-    last = f".row:nth-child({whole // 30})"
-    await seen.page.wait_for_selector(last, state="detached")
-    await seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    await seen.page.emulate_media(media="print")
-    await seen.page.wait_for_selector(last, state="attached")
-    assert await seen.page.locator(".row").count() == whole / 30
-    await seen.page.evaluate("dispatchEvent(new Event('afterprint'))")
-    await seen.page.emulate_media(media="screen")
-    await seen.page.wait_for_selector(last, state="detached")
-    assert (await seen.page.pdf()).startswith(b"%PDF")
 
 
 @pytest.mark.thorough(quick="test_the_state_is_that_of_the_fold")

@@ -21,7 +21,6 @@ from tests.bus.brokers import Nats, append, running
 
 ALICE = AgentStream("r1", "researcher", "alice")
 KEYS = [KeyStream("r1", f"k{number}") for number in range(3)]
-WAIT_S = 60.0
 
 
 @pytest.fixture

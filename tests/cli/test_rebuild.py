@@ -17,8 +17,6 @@ from tests.faults._warm import python
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 60.0
-
 
 @pytest.mark.thorough
 def test_rebuild_makes_the_tables_and_compares_them(home, runs, call, shell):

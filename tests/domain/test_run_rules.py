@@ -105,7 +105,6 @@ def test_how_a_run_may_end(before, end, allowed):
 
 
 bob = AgentJoined(agent="bob", role="reader")
-FAILURE = Failure("ValueError", "no")
 
 
 def left(agent, outcome="completed"):

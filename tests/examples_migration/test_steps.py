@@ -100,20 +100,6 @@ def test_what_starts_over_sends_twice(example, new_desk, answer):
     assert (len(desk.sent()), desk.bodies("ask_model")) == (2, 2)
 
 
-@pytest.mark.thorough(quick="test_a_run_of_one_step_is_finished_by_another")
-def test_a_recorded_run_that_was_killed_is_still_open(new_desk, data):
-    """With step 1 a killed run shows its progress beside the completed run."""
-    desk = new_desk()
-    with hansard.connect("migration", data_dir=data) as record:
-        before = {run for run, _ in record.runs()}
-        desk.start(RECORDED, "return ask_model")
-        desk.start(RECORDED)
-        new = [(run, life) for run, life in record.runs() if run not in before]
-        assert [life.status.value for _, life in new] == ["completed", "open"]
-        open_run = record.state(new[1][0]).agent("reader")
-    assert [step.tool for step in open_run.steps.values()] == UNDISTURBED[:6]
-
-
 @pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.timeout(900)

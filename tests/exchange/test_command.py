@@ -61,21 +61,6 @@ def test_runs_by_prefix_and_last_and_twice(home, zoo: Zoo, call):
     assert call("zoo", "export", run[:4]).code != 0
 
 
-@pytest.mark.thorough(quick="test_a_reader_that_stops_is_no_crash")
-def test_from_one_process_to_another(home, zoo: Zoo, workspace, start):
-    """A pipe from `hansard export` to `hansard import events -` gives a byte-equal copy."""
-    run = zoo.runs["retried"]
-    out = start("zoo", "export", run)
-    into = start(workspace, "import", "events", "-", stdin=out.stdout)
-    output, wrong = into.communicate(timeout=170)
-    assert (out.wait(timeout=170), into.returncode, wrong) == (0, 0, b"")
-    assert output.startswith(b"1 run: ")
-    assert exported(home, workspace, run) == exported(home, "zoo", run)
-    assert out.stderr.read().startswith(b"1 run, ")
-    out.stdout.close()
-    out.stderr.close()
-
-
 @pytest.mark.slow
 def test_a_reader_that_stops_is_no_crash(zoo: Zoo, start):
     """A reader that closes the pipe early causes no traceback."""

@@ -384,11 +384,6 @@ async def test_what_is_done_by_name_is_on_record_of_it_once(data_dir, workspace)
         ) == 1
 
 
-PAGE = """<form onsubmit="event.preventDefault();
-said.textContent = guest.value"><label>Guest <input id="guest"></label> <button>Invite</button>
-</form><p id="said"></p>"""
-
-
 def move(record: Record, run: str, task: str, *values: str) -> str:
     """Move something by a tool in a run; return its id."""
     with record.run("move", run=run, agent="ada", role="mover") as session:

@@ -96,16 +96,6 @@ async def figures(data_dir: Path, tasks: tuple[str, ...], count: int) -> dict[st
 @pytest.mark.thorough(
     quick="tests/experience/test_kept.py::test_an_experience_is_kept_confirmed_and_found"
 )
-async def test_what_is_there_twice_is_one_hit_by_its_description(data_dir):
-    """Among experiences of three tasks, a duplicate is one hit, found by its description."""
-    counts = await figures(data_dir, SURE[:3], 12)
-    assert (counts["duplicates_found"], counts["false_merges"]) == (counts["duplicates"], 0)
-    assert (counts["found_at_5"], counts["task_at_1"]) == (counts["experiences"], counts["tasks"])
-
-
-@pytest.mark.thorough(
-    quick="tests/experience/test_kept.py::test_an_experience_is_kept_confirmed_and_found"
-)
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 async def test_five_hundred_experiences_are_distinguished_and_found(data_dir, evidence):

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-MIB = 1024 * 1024
-
 
 class Disk:
     """A disk of some MiB. `full()` leaves it without a free byte, `free()` makes room again."""

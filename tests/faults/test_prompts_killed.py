@@ -16,7 +16,6 @@ pytestmark = pytest.mark.slow
 
 KILLS = ["blob:1", "blob:2", "append:1", "append:4", "append:7"]
 WAIT_S = 120
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow(cases=1)

@@ -31,11 +31,6 @@ ANSWERS = FOLDER / "answers.json.xz"
 WORKSPACE = "lab"
 WORKSPACES = (WORKSPACE, "copy", "odd")
 
-QUIET = {
-    *("projections", "state.json", "server.log", "server.log.1", "server.error", "nats.conf"),
-    *("server.obstacle", ".lock"),
-}
-"""Names and suffixes of a server's files that are no part of the record."""
 
 Ask = Callable[[str], list[tuple[Any, ...]]]
 Tables = dict[str, dict[str, Any]]

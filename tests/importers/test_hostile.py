@@ -163,17 +163,6 @@ def test_a_line_over_the_bound_is_passed_over_in_flat_memory(home, workspace, tm
     assert int(peak.split()[1]) < 220 * 1_024  # KiB: 64 MiB of a line once, and Python itself
 
 
-@pytest.mark.thorough(quick="test_a_line_over_the_bound_is_passed_over_in_flat_memory")
-def test_a_line_just_within_the_bound_is_a_record(bring_in, tmp_path):
-    """The bound is on the line without its end."""
-    path = tmp_path / "chats.jsonl"
-    begin, end = b'{"messages": [{"role": "user", "content": "', b'"}]}'
-    path.write_bytes(begin + b"x" * (RECORD_BYTES_MAX - len(begin + end)) + end + b"\n" + GOOD)
-    result = bring_in("chat-jsonl", path, "--json")
-    [summary] = result.lines
-    assert (summary["runs"], summary["blobs"], summary["bad"]) == (2, 1, 0)
-
-
 def test_a_file_that_is_cut_off_loses_only_its_last_record(bring_in, tmp_path):
     """A file whose writer was killed: the last line is bad, all before it are imported."""
     path = tmp_path / "chats.jsonl"

@@ -185,17 +185,6 @@ def test_a_run_that_the_command_cannot_be_made_for_is_left_out(desk, call, recor
     assert "it has no label nothing, which the command names" in lacks.err
 
 
-@pytest.mark.thorough  # the examples are the quicker case
-def test_a_planted_bias_is_detected(desk: Desk):
-    """Seven of 21 decisions differ, all in one direction; the command exits with code 1."""
-    desk.record(21, "biased")
-    made = desk.probe("biased")
-    assert made.code == 1, made.err
-    assert "7 of 21 pairs decided otherwise with male than with female" in made.out
-    assert "selected approve, male against female: differs" in made.out
-    assert "With the value on record 21 of 21 forks decided as their runs had." in made.out
-
-
 @pytest.mark.thorough(quick="test_each_run_is_forked_for_each_value_and_nothing_else_changes")
 def test_a_model_is_called_only_where_that_is_allowed(desk: Desk):
     """The fork with another value asks another thing: its pair is not answered, and counted."""

@@ -101,15 +101,6 @@ def ready(in_full: InFull, message: RawMessage) -> None:
         in_full.ready(message).send(None)
 
 
-def commits_in_full(messages: Sequence[RawMessage]) -> list[tuple[int, Commit]]:
-    """Return the commits of messages, with values in full."""
-    in_full, made = InFull(Past(messages)), []
-    for each in messages:
-        ready(in_full, each)
-        made.append((each.position, in_full.commit(*decode(each.subject, each.body))[0]))
-    return made
-
-
 def fill(store: Store, messages: Sequence[RawMessage], borders: Iterable[int] = ()) -> None:
     """Write messages, a batch ending at each border and at the end."""
     in_full, ends = InFull(Past(messages)), set(borders)

@@ -101,24 +101,3 @@ def test_an_interrupt_ends_an_optimization_at_once(record, data_dir, workspace, 
     assert again.returncode == 0, err
     assert max(optimizing.evaluations().values()) == 1
     assert optimizing.alias() == 3
-
-
-@pytest.mark.thorough(
-    quick="prompts/test_optimizing.py::test_an_error_of_an_evaluation_loses_no_answer"
-)
-def test_an_error_of_an_evaluation_costs_no_answer(record, data_dir, workspace, tmp_path):
-    """The error names the remedy; the next run evaluates only cases without an answer."""
-    optimizing = Optimizing(
-        record, data_dir, workspace, tmp_path, stop=15, action="raise ConnectionError('no route')"
-    )
-    child = optimizing.start()
-    _, err = child.communicate(timeout=120)
-    assert child.returncode == 1
-    assert "no route" in err
-    assert "run it again to continue" in err, err[-1500:]
-    assert optimizing.alias() == 1
-    again = optimizing.start()
-    _, err = again.communicate(timeout=120)
-    assert again.returncode == 0, err
-    assert max(optimizing.evaluations().values()) == 1
-    assert optimizing.alias() == 3
