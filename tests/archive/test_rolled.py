@@ -79,12 +79,12 @@ async def _answers(home: Path, up_to: int) -> dict[str, Any]:
     return answers
 
 
-def _check(home: Path) -> list[str]:
+def _check(home: Path, progress: recheck.Progress = recheck._silent) -> list[str]:
     async def check() -> list[str]:
         findings: list[str] = []
         raw = await RawWorkspace.open(options(home), WORKSPACE, damaged=True)
         try:
-            await recheck.check(raw, lambda each: findings.append(each.fact))
+            await recheck.check(raw, lambda each: findings.append(each.fact), progress)
         finally:
             await raw.close()
         return findings
@@ -207,6 +207,41 @@ def test_an_archive_that_is_gone_is_reported_also_while_a_cache_has_it(
         away.rename(place)
         assert call("check").code == 0
         assert call("tiers", "show").lines[0]["tier"] == "archive"
+
+
+def test_a_check_reads_the_archive_once_and_reports_its_progress(
+    archived: Archived, place: str
+) -> None:
+    """On a machine without a cache: each segment in one request, then its parts from the disk. A
+    manifest that was replaced is reported, and what the disk knows is kept.
+    """
+    shutil.rmtree(archived.home / "archive-cache")
+    archiving._archive.cache_clear()
+    archiving._tiers.cache_clear()
+    archive, reports = archive_at(WORKSPACE, place), list[tuple[int, int]]()
+
+    def take(what: str, done: int, total: int) -> None:
+        if what == "archived segments":
+            reports.append((done, total))
+
+    assert _check(archived.home, take) == []
+    assert reports == [(number, len(reports)) for number in range(1, len(reports) + 1)]
+    segments = asyncio.run(archive.segments(1, archived.end))
+    assert len(reports) >= len(segments) == 2
+    assert archive.tiers.fetched.bytes == sum(each.footer[1] for each in segments)
+    store, name = archive.tiers.store, archive._manifest_name(1)
+    body = asyncio.run(store.get(name))
+    assert body is not None
+    asyncio.run(store.delete(name))
+    asyncio.run(store.create(name, body.replace(b'"count"', b'"version": 1, "count"', 1)))
+    assert _check(archived.home) == []
+    asyncio.run(store.delete(name))
+    asyncio.run(store.create(name, body.replace(b'"chain": "', b'"chain": "0', 1)))
+    assert "1 of 1 segment at positions 1 to " in _check(archived.home)[0]
+    assert asyncio.run(archive.segments(1, 1))[0] in archive.tiers.known(WORKSPACE)
+    asyncio.run(store.delete(name))
+    asyncio.run(store.create(name, body))
+    assert _check(archived.home) == []
 
 
 @pytest.mark.slow

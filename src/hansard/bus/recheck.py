@@ -13,6 +13,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -782,8 +783,10 @@ class Source(Protocol):
         """List differences between the streams' settings and ours."""
         ...
 
-    async def lost_from_archive(self) -> list[tuple[int, str]]:
-        """List what the archive's store lacks: first positions, and facts."""
+    async def lost_from_archive(self, read: Callable[[int, int], None]) -> list[tuple[int, str]]:
+        """List what the archive's store lacks: first positions, and facts. `read` is called with
+        the number of segments read and of all.
+        """
         ...
 
 
@@ -823,7 +826,7 @@ async def check(
         take(finding)
     for fact in await source.contradictions():
         count(Kind.SETTINGS, fact, {})
-    for position, fact in await source.lost_from_archive():
+    for position, fact in await source.lost_from_archive(partial(progress, "archived segments")):
         count(Kind.ARCHIVE, fact, {"position": position})
     recheck = await _log(source, summary, known, count, progress)
     summary.commits, summary.events = recheck.commits, recheck.events

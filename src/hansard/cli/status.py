@@ -111,11 +111,11 @@ def _words(summary: Summary) -> str:
 
 @contextmanager
 def _progress() -> Generator[rechecking.Progress]:
-    """Show progress bars for commits and for blobs."""
-    with output.progress("commits", "blobs") as update:
+    """Show progress bars for archived segments, commits and blobs."""
+    with output.progress("archived segments", "commits", "blobs") as update:
 
         def advance(what: str, done: int, total: int) -> None:
-            if done % PROGRESS_EVERY == 0 or done == total:
+            if what != "commits" or done % PROGRESS_EVERY == 0 or done == total:
                 update(what, done, total)
 
         yield advance

@@ -15,7 +15,7 @@ import bisect
 import hashlib
 import itertools
 import tempfile
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import BinaryIO, cast
 
@@ -30,6 +30,7 @@ from hansard.bus.archive.segment import (
     Part,
     SegmentWriter,
     StreamIndex,
+    manifest_of,
     run_of,
     scan,
 )
@@ -198,29 +199,36 @@ class WorkspaceArchive:
             raise Corrupt(f"the archive at {self.place}", f"{fact}; the stream is kept")
 
     async def missing(
-        self, generations: Sequence[Archived], *, read: bool = False
+        self, generations: Sequence[Archived], read: Callable[[int, int], None] | None = None
     ) -> dict[int, str]:
         """Return what the store lacks of archived generations, by their numbers: by its list of
-        objects, and with `read` by the bytes of all of them. Raises ArchiveUnavailable.
+        objects, and by the bytes of all of them if `read` is given, which is called with the number
+        of segments read and of all. Raises ArchiveUnavailable.
 
-        Caches do not count, but for the manifests that this machine knows.
+        Caches do not count, but for the manifests that this machine knows. What is read is in L2
+        afterwards, as far as its bound allows.
         """
         sizes = await self.tiers.store.names(self.workspace)
         lacks: dict[int, str] = {}
+        stored: dict[int, list[Manifest]] = {}
         for each in generations:
             try:
-                segments = await self.segments_of([each])
+                stored[each.generation] = await self.segments_of([each])
             except Corrupt as error:
                 lacks[each.generation] = error.fact
-                continue
+        done, total = 0, sum(map(len, stored.values()))
+        for generation, segments in stored.items():
             gone: list[Manifest] = []
             for part in segments:
                 name = self._manifest_name(part.first)
                 whole = sizes.get(part.object) == part.size and name in sizes
-                if not whole or (read and not await self._is_as_stored(part)):
+                if not whole or (read is not None and not await self._is_as_stored(part)):
                     gone.append(part)
+                done += 1
+                if read is not None:
+                    read(done, total)
             if gone:
-                lacks[each.generation] = (
+                lacks[generation] = (
                     f"{len(gone):,} of {counted(len(segments), 'segment')} at positions "
                     f"{gone[0].first:,} to {gone[-1].last:,} are missing or damaged there, first "
                     f"{gone[0].object!r} or its manifest: restore the objects below "
@@ -230,13 +238,16 @@ class WorkspaceArchive:
 
     async def _is_as_stored(self, segment: Manifest) -> bool:
         """Return whether the store has the bytes of a segment and of its manifest."""
-        data = await self.tiers.store.get(segment.object)
+        name = self._manifest_name(segment.first)
+        data = await self.tiers.store.get(segment.object) or b""
+        digest = await asyncio.to_thread(hashlib.sha256, data)
         try:
-            manifest = await self.tiers.manifest(self._manifest_name(segment.first))
+            is_same = manifest_of(await self.tiers.store.get(name), name) == segment
         except Corrupt:
             return False
-        digest = await asyncio.to_thread(hashlib.sha256, data or b"")
-        return manifest == segment and digest.hexdigest() == segment.sha256
+        if digest.hexdigest() == segment.sha256:
+            self.tiers.disk.write(segment, {0: data})
+        return is_same and digest.hexdigest() == segment.sha256
 
     def _manifest_name(self, first: int) -> str:
         return f"{self.workspace}/log/{first:020d}.json"

@@ -205,6 +205,15 @@ class Manifest(msgspec.Struct, frozen=True):
         return Part(*self.footer, bytes.fromhex(self.digest))
 
 
+def manifest_of(body: bytes | None, name: str) -> Manifest:
+    """Decode an object's content. Raises Corrupt if it is no manifest."""
+    try:
+        return msgspec.json.decode(body or b"", type=Manifest)
+    except msgspec.DecodeError as error:
+        fact = f"it is no manifest of a segment ({error}): restore it from a copy"
+        raise Corrupt(f"archive object {name!r}", fact) from error
+
+
 def digest(data: bytes) -> bytes:
     """Return the digest of a part."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()

@@ -34,6 +34,9 @@ RETRY_S = 10.0
 CALL_S = 30.0
 """Longest time of a call, with its retries and its wait for a thread, in seconds."""
 
+LIST_MAX = 1_000
+"""Most objects of a page of a list."""
+
 THREADS_MAX = 8
 """Most requests at once of one process."""
 
@@ -125,15 +128,17 @@ class ObjectStore:
         return await self._call("read", name, lambda: self._obstore.head(self._at(), name)["size"])
 
     async def names(self, prefix: str) -> dict[str, int]:
-        """Return the objects whose names begin with a folder, by name, with their sizes. Raises
-        ArchiveUnavailable.
+        """Return the objects whose names begin with a folder, by name, with their sizes; each page
+        is a call. Raises ArchiveUnavailable.
         """
 
-        def names() -> dict[str, int]:
-            pages = self._obstore.list(self._at(), prefix)
-            return {item["path"]: item["size"] for page in pages for item in page}
+        def begin() -> Any:
+            return self._obstore.list(self._at(), prefix, chunk_size=LIST_MAX)
 
-        return await self._call("list", prefix, names) or {}
+        pages, names = await self._call("list", prefix, begin) or iter(()), dict[str, int]()
+        while page := await self._call("list", prefix, lambda: next(pages, None)):
+            names |= {item["path"]: item["size"] for item in page}
+        return names
 
     async def delete(self, name: str) -> None:
         """Delete an object. Raises ArchiveUnavailable."""

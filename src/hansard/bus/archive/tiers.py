@@ -36,6 +36,7 @@ from hansard.bus.archive.segment import (
     decode_footer,
     digest,
     frame_of,
+    manifest_of,
     unpack,
 )
 from hansard.bus.archive.store import ObjectStore
@@ -63,7 +64,6 @@ RANGE_BYTES_MAX = 8 * 1024 * 1024
 
 _places = msgspec.msgpack.Decoder(Places)
 _page = msgspec.msgpack.Decoder(list[StreamIndex])
-_manifest = msgspec.json.Decoder(Manifest)
 _log = logger(__name__)
 
 T = TypeVar("T")
@@ -99,8 +99,8 @@ class Tiers:
         """Return the manifests that this machine has read before: they never change."""
         manifests: list[Manifest] = []
         for path in (self.known_at / workspace).glob("*.json"):
-            with contextlib.suppress(OSError, msgspec.DecodeError):
-                manifests.append(_manifest.decode(path.read_bytes()))
+            with contextlib.suppress(OSError, Corrupt):
+                manifests.append(manifest_of(path.read_bytes(), path.name))
         return manifests
 
     async def manifest(self, name: str, *, index: bool = False) -> Manifest:
@@ -110,11 +110,7 @@ class Tiers:
         ArchiveUnavailable, Corrupt.
         """
         body = await self.store.get(name)
-        try:
-            manifest = _manifest.decode(body or b"")
-        except msgspec.DecodeError as error:
-            fact = f"it is no manifest of a segment ({error}): restore it from a copy"
-            raise Corrupt(f"archive object {name!r}", fact) from error
+        manifest = manifest_of(body, name)
         path = self.known_at / manifest.workspace / f"{manifest.first:020d}.json"
         with self._footers.warning():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -726,16 +726,17 @@ class RawWorkspace:
                 items.append(str(error))
         return items
 
-    async def lost_from_archive(self) -> list[tuple[int, str]]:
+    async def lost_from_archive(self, read: Callable[[int, int], None]) -> list[tuple[int, str]]:
         """Return what the archive's store lacks, all of it read without caches: the first position
-        of each generation concerned, and the fact. Raises ArchiveUnavailable.
+        of each generation concerned, and the fact. `read` is called with the number of segments
+        read and of all at one address. Raises ArchiveUnavailable.
         """
         archived = (await survey(self._direct, self.workspace)).complete(self._broker).archived
         lost: list[tuple[int, str]] = []
         for place, group in itertools.groupby(archived, key=lambda each: each.place):
             generations = {each.generation: each for each in group}
             archive = archive_at(self.workspace, place)
-            missing = await archive.missing([*generations.values()], read=True)
+            missing = await archive.missing([*generations.values()], read)
             lost += [
                 (generations[number].first, f"the archive at {archive.place}: {fact}")
                 for number, fact in missing.items()
