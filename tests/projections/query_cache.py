@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
-from hansard.inspect import comparison_parts
-from hansard.inspect.tables import _Tables
+from hansard.inspect import comparison_parts, tables
 from hansard.projections.report import Question, Report
 from hansard.projections.report import report as compare
-from hansard.projections.snapshots import Reader
+from hansard.projections.snapshots import PublishedSnapshot, Reader
 from hansard.projections.store import Store
 from tests.conftest import THOROUGH
 
@@ -34,13 +34,13 @@ class _Opened:
     def __init__(self) -> None:
         self._stores: dict[tuple[Any, ...], Store] = {}
 
-    def of(self, tables: _Tables) -> Store:
+    def of(self, generation: PublishedSnapshot) -> Store:
         """Return the store of a generation; close another one at its path first."""
-        key = (tables.path, tables.position, tables.digest)
+        key = (generation.path, generation.position, generation.digest)
         if key not in self._stores:
-            for each in [each for each in self._stores if each[0] == tables.path]:
+            for each in [each for each in self._stores if each[0] == generation.path]:
                 self._stores.pop(each).close()
-            self._stores[key] = Store(tables.path, read_only=True)
+            self._stores[key] = Store(generation.path, read_only=True)
             while len(self._stores) > OPEN_MAX:
                 self._stores.pop(next(iter(self._stores))).close()
         return self._stores[key]
@@ -51,6 +51,46 @@ class _Opened:
             self._stores.popitem()[1].close()
 
 
+class _Cached:
+    """Tables of a generation that are opened at the first query without a cached answer."""
+
+    def __init__(
+        self, generation: PublishedSnapshot, opened: _Opened, kept: dict[bytes, Any]
+    ) -> None:
+        self.position, self.digest = generation.position, generation.digest
+        self.path = generation.path
+        self._store = partial(opened.of, generation)
+        self._kept = kept
+        self._is_aside = False
+
+    def all(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return all rows of a query."""
+        return self._store().all(sql, parameters)
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """Return all rows of a query as dicts; those of temporary tables are not cached."""
+        if self._is_aside:
+            return self._store().rows(sql, parameters)
+        key = msgspec.json.encode([str(self.path), self.position, self.digest, sql, [*parameters]])
+        if key not in self._kept:
+            self._kept[key] = self._store().rows(sql, parameters)
+        return copy.deepcopy(self._kept[key])
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[None]:
+        """Run queries with temporary tables."""
+        self._is_aside = True
+        try:
+            with self._store().scratch():
+                yield
+        finally:
+            self._is_aside = False
+
+    def interrupt(self) -> None:
+        """Interrupt the current query."""
+        self._store().interrupt()
+
+
 @contextlib.contextmanager
 def cached_queries() -> Iterator[Callable[[], None]]:
     """Keep answers of reports by file, position and digest; yield a function that forgets them."""
@@ -58,30 +98,11 @@ def cached_queries() -> Iterator[Callable[[], None]]:
     if THOROUGH:
         yield kept.clear
         return
-    aside: list[_Tables] = []
-    opened = _Opened()
-    ask, scratch_of = _Tables.rows, _Tables.scratch
+    stores = _Opened()
 
-    def rows(self: _Tables, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
-        if self in aside:  # of temporary tables
-            return ask(self, sql, parameters)
-        key = msgspec.json.encode([str(self.path), self.position, self.digest, sql, [*parameters]])
-        if key not in kept:
-            kept[key] = ask(self, sql, parameters)
-        return copy.deepcopy(kept[key])
-
-    @contextlib.contextmanager
-    def scratch(self: _Tables) -> Iterator[None]:
-        aside.append(self)
-        try:
-            with scratch_of(self):
-                yield
-        finally:
-            aside.remove(self)
-
-    def stays_open(self: _Tables) -> Store:
-        self._store = opened.of(self)  # it is this one that `interrupt` ends
-        return self._store
+    @contextlib.asynccontextmanager
+    async def stays_open(generation: PublishedSnapshot) -> AsyncIterator[_Cached]:
+        yield _Cached(generation, stores, kept)
 
     def report(reader: Reader, question: Question) -> Report:
         key = msgspec.json.encode([str(reader.path), reader.position, reader.digest, question])
@@ -89,11 +110,8 @@ def cached_queries() -> Iterator[Callable[[], None]]:
             kept[key] = compare(reader, question)
         return copy.deepcopy(kept[key])
 
-    with contextlib.closing(opened), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Tables, "_opened", stays_open)
-        patch.setattr(_Tables, "close", lambda self: None)
-        patch.setattr(_Tables, "rows", rows)
-        patch.setattr(_Tables, "scratch", scratch)
+    with contextlib.closing(stores), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "opened", stays_open)
         patch.setattr(comparison_parts, "report", report)
         yield kept.clear
 

@@ -7,7 +7,6 @@ the same response.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TypeVar
@@ -22,7 +21,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
-from hansard.client.opening import data_dir_of, open_workspace, reading_raw
+from hansard.client.opening import beginning, data_dir_of, reading_raw
 from hansard.domain import ids
 from hansard.domain.choices import NOTHING
 from hansard.domain.errors import HansardError
@@ -31,7 +30,7 @@ from hansard.domain.label import HIGHEST, parse
 from hansard.domain.roles.authorize import Trust
 from hansard.domain.roles.model import RoleDefined
 from hansard.inspect.answer import Answer as Read
-from hansard.inspect.tables import read
+from hansard.inspect.tables import opened, read
 from hansard.projections import snapshots as published
 from hansard.projections.errors import ProjectionError
 from hansard.projections.role_tables import Kept, bring_up, load
@@ -39,7 +38,6 @@ from hansard.projections.snapshots import Reader
 from hansard.projections.sql_sandbox.answer import ARROW, Answer
 from hansard.projections.sql_sandbox.rows import ONE_QUESTION, Limits
 from hansard.projections.sql_sandbox.sandbox import Door
-from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles, role_place
 from hansard.settings import Settings
 
@@ -53,17 +51,11 @@ def _unknown(role: str) -> NotFound:
     return NotFound(f"role {role!r}", "ask the administrator of the roles for one that may query")
 
 
-@contextlib.asynccontextmanager
-async def _opened(settings: Settings, workspace: Workspace | None) -> AsyncGenerator[Workspace]:
-    """Yield the workspace if it is open already, else open it while the block runs."""
-    if workspace is not None:
-        yield workspace
-        return
-    workspace = await open_workspace(settings)
-    try:
-        yield workspace
-    finally:
-        await workspace.close()
+def _opened(
+    settings: Settings, workspace: Workspace | None
+) -> contextlib.AbstractAsyncContextManager[Workspace]:
+    """Return the workspace for a block if it is open already, else open it there."""
+    return beginning(settings) if workspace is None else contextlib.nullcontext(workspace)
 
 
 @contextlib.asynccontextmanager
@@ -164,15 +156,13 @@ async def read_as(
         with published.holding(place) as generation:
             if generation is None:
                 raise ProjectionError(f"role {role!r} has no tables: ask again")
-            store = await asyncio.to_thread(Store, generation.path, read_only=True)
-            try:
-                answer = await read(store, reads, READ_S)
-            except HansardError:  # its text may reveal what exists
-                if carried is not None:
-                    await carried.shown(parse(kept.seen.label) if kept is not None else HIGHEST)
-                raise
-            finally:
-                await asyncio.to_thread(store.close)
+            async with opened(generation) as store:
+                try:
+                    answer = await read(store, reads, READ_S)
+                except HansardError:  # its text may reveal what exists
+                    if carried is not None:
+                        await carried.shown(parse(kept.seen.label) if kept is not None else HIGHEST)
+                    raise
         later = load(place)
     value = _AnswerRecord(
         roles.digest_of(question, ()), generation.position, len([*answer.lines()])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -217,14 +217,6 @@ class RowsBuilder:
 
 _SENDS = {"agent.handed_off", "task.handed_off", "task.added", "mail.sent"}
 """Events with a receiver."""
-
-
-def rows_of(history: Iterable[Stored]) -> Rows:
-    """Return the rows of some commits."""
-    builder = RowsBuilder()
-    for stored in history:
-        builder.take(stored)
-    return builder.made()
 
 
 class _Head(msgspec.Struct, frozen=True, gc=False):

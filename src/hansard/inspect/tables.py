@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from hansard.bus.errors import BrokerError, Unreachable
 from hansard.bus.jetstream.log import RawWorkspace
@@ -54,52 +55,25 @@ def _no_bar() -> AbstractContextManager[Callable[[int, int], None]]:
 async def answering(
     place: TableFiles, open_raw: OpenRaw, tell: Tell, bar: Bar = _no_bar
 ) -> AsyncGenerator[Reader, None]:
-    """Open the newest generation lazily, at the first query. Raises as `published`."""
-    async with published(place, open_raw, tell, bar) as generation:
-        tables = _Tables(generation)
-        try:
-            yield tables
-        finally:
-            await asyncio.to_thread(tables.close)
+    """Open the newest generation. Raises as `published`, and what opening a `Store` raises."""
+    async with published(place, open_raw, tell, bar) as generation, opened(generation) as store:
+        yield store
 
 
-class _Tables:
-    """Generation of tables that is opened at the first query, since some callers need none."""
+@contextlib.asynccontextmanager
+async def opened(generation: PublishedSnapshot) -> AsyncGenerator[Store, None]:
+    """Open a generation in a thread, which takes long, and close it. Raises as a `Store`."""
+    store = await asyncio.to_thread(_store, generation.path)
+    try:
+        yield store
+    finally:
+        await asyncio.to_thread(store.close)
 
-    def __init__(self, generation: PublishedSnapshot) -> None:
-        self.position = generation.position
-        self.digest = generation.digest
-        self.path = generation.path
-        self._store: Store | None = None
 
-    def _opened(self) -> Store:
-        if self._store is None:
-            from hansard.projections.store import Store  # noqa: PLC0415 -- DuckDB takes long
+def _store(path: Path) -> Store:
+    from hansard.projections.store import Store  # noqa: PLC0415 -- DuckDB takes long
 
-            self._store = Store(self.path, read_only=True)
-        return self._store
-
-    def all(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return every row of an answer. Raises ProjectionError."""
-        return self._opened().all(sql, parameters)
-
-    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """Return every row as a dict by column name. Raises ProjectionError."""
-        return self._opened().rows(sql, parameters)
-
-    def scratch(self) -> AbstractContextManager[None]:
-        """Provide a connection with temporary tables and macros, which are dropped at its end."""
-        return self._opened().scratch()
-
-    def interrupt(self) -> None:
-        """Interrupt the running query."""
-        if self._store is not None:
-            self._store.interrupt()
-
-    def close(self) -> None:
-        """Close the generation."""
-        if self._store is not None:
-            self._store.close()
+    return Store(path, read_only=True)
 
 
 @contextlib.asynccontextmanager
