@@ -7,11 +7,10 @@ it would block: the async client is the remedy.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
@@ -38,18 +37,6 @@ def disown(task: asyncio.Task[Any] | None) -> None:
     if task is not None:
         asyncio._unregister_task(task)  # noqa: SLF001 -- documented for those who extend asyncio
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 -- as `asyncio.gather` does
-
-
-@contextlib.asynccontextmanager
-async def alongside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[asyncio.Task[None]]:
-    """Run work while the block runs, and cancel it at the end. Raises the error of the work."""
-    task = asyncio.ensure_future(work)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 class SyncInLoop(BusError):

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from hansard.agents.policy import approvals
-from hansard.bus.portal import alongside
 from hansard.cli import output, processes
 from hansard.cli.common import Command, Commands, Run, flag, option
 from hansard.cli.opening import reading_run, settings
 from hansard.client.connect import opened_async
+from hansard.client.opening import alongside
 from hansard.client.options import restarted_by
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import counted

@@ -38,8 +38,7 @@ FOLLOW_S = 1.0
 async def _brokers(config: Settings, home: str = "") -> AsyncGenerator[tuple[Broker, Broker]]:
     """Connect to the server, and over it to another region's (the same one if none is named)."""
     async with contextlib.AsyncExitStack() as stack:
-        found = await opening.find_broker(config)
-        stack.push_async_callback(found.release)
+        found = await stack.enter_async_context(opening.broker_of(config))
         options = named(found.admin or found.runtime, "region")
         here = await Broker.open(options)
         stack.push_async_callback(here.close)

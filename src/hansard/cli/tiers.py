@@ -16,14 +16,13 @@ from hansard.bus.jetstream.client import Broker as Connection
 from hansard.bus.jetstream.client import BrokerOptions
 from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.generations import Survey, survey
-from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.jetstream.roll import KEEP_S, Tended
 from hansard.bus.sources import Archived
 from hansard.cli import output
 from hansard.cli.common import Commands, argument, flag, option
 from hansard.cli.opening import answering, published, settings
 from hansard.cli.output import Column, Hint, Part
-from hansard.client.opening import check_data_dir, data_dir_of, find_broker
+from hansard.client.opening import broker_of, check_data_dir, data_dir_of, raw_of
 from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import Answer
@@ -48,11 +47,8 @@ async def roll(
     """
     config = settings()
     private_copy.refuse(data_dir_of(config))
-    broker = await find_broker(config)
-    try:
+    async with broker_of(config) as broker:
         result = await tend(config, broker, None, keep_s=keep)
-    finally:
-        await broker.release()
     if config.archive is not None:
         await _store_rows(config, config.archive)
     output.show(result, _render(result, config.archive))
@@ -239,17 +235,10 @@ async def _orphaned_blobs(
     A blob is stored before the commit that names it, and one that exists already is not stored
     again. So an unnamed blob is deleted only while no other process uses the data directory.
     """
-    broker = await find_broker(config)
-    try:
-        raw = await RawWorkspace.open(broker.runtime, config.workspace)
-        try:
-            blobs = await raw.blob_chunks()
-            count, head = len(blobs), await raw.drop_named(blobs)
-            sizes = {each: await raw.blob_bytes(each, chunks) for each, chunks in blobs.items()}
-        finally:
-            await raw.close()
-    finally:
-        await broker.release()
+    async with broker_of(config) as broker, raw_of(broker.runtime, config.workspace) as raw:
+        blobs = await raw.blob_chunks()
+        count, head = len(blobs), await raw.drop_named(blobs)
+        sizes = {each: await raw.blob_bytes(each, chunks) for each, chunks in blobs.items()}
     kept, deleted = "", set[str]()
     if yes and blobs and broker.admin is None:
         kept = "a program on a broker of your own may be about to name one, and cannot be seen"
@@ -258,14 +247,11 @@ async def _orphaned_blobs(
             with alone(data_dir_of(config)) as lease:
                 login, urls = lease.info.admin, (lease.info.url,)
                 options = BrokerOptions(urls=urls, user=login.user, password=login.password)
-                raw = await RawWorkspace.open(options, config.workspace)
-                try:
+                async with raw_of(options, config.workspace) as raw:
                     await raw.drop_named(blobs, head)
                     for sha256 in blobs:
                         await raw.delete_blob(sha256)
                         deleted.add(sha256)
-                finally:
-                    await raw.close()
         except (ServerError, BusError) as error:
             kept = str(error)
     return count, {each: sizes[each] for each in blobs}, deleted, kept
@@ -282,15 +268,12 @@ class _Rows(Answer):
 async def _survey(config: Settings) -> Survey:
     """Return the generations of the log. Raises NotFound."""
     check_data_dir(config)
-    broker = await find_broker(config)
-    try:
+    async with broker_of(config) as broker:
         connection = await Connection.open(broker.runtime)
         try:
             return (await survey(Direct(connection), config.workspace)).complete(connection)
         finally:
             await connection.close()
-    finally:
-        await broker.release()
 
 
 async def _archived(config: Settings) -> Sequence[Archived]:

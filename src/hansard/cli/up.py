@@ -27,7 +27,7 @@ from hansard.cli.opening import settings
 from hansard.cli.output import Hint
 from hansard.cli.processes import BackgroundPrinter, log_stream, termination_event, until
 from hansard.cli.status import MEANING
-from hansard.client.opening import Broker, data_dir_of, find_broker, open_workspace
+from hansard.client.opening import Broker, beginning, broker_of, data_dir_of, raw_of
 from hansard.demo import main
 from hansard.domain import ids
 from hansard.domain.choices import counted
@@ -107,10 +107,9 @@ async def up(
     if mine is None and after is not None:
         raise BadValue("--after", "a position is one of a workspace", "name it with --workspace")
     with termination_event() as stop, contextlib.ExitStack() as ends:
-        broker = await find_broker(config)
-        shows = _Shows(stop)
-        ends.callback(shows.end)
-        try:
+        async with broker_of(config) as broker:
+            shows = _Shows(stop)
+            ends.callback(shows.end)
             made = mine is not None and await _ensure_streams(config)
             watcher = Watcher(broker, data_dir_of(config), partial(shows.trouble, kind="damage"))
             tables = projecting(config, mine, broker, shows.trouble, stop, watcher)
@@ -124,8 +123,6 @@ async def up(
                     begin = partial(_report_start, config, broker, shows, made=made)
                     doing = _serve_one(one, after, begin, tables)
                 await until(stop, doing)
-        finally:
-            await broker.release()
     output.show([], [Hint("stopped")])
 
 
@@ -242,12 +239,9 @@ def _unless_closed(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) ->
 
 async def _ensure_streams(settings: Settings) -> bool:
     """Create or check the workspace's streams; return whether they were created."""
-    workspace = await open_workspace(settings)
-    try:
+    async with beginning(settings) as workspace:
         log = workspace.log.base if isinstance(workspace.log, ForwardingLog) else workspace.log
         return isinstance(log, JetStreamLog) and log.made
-    finally:
-        await workspace.close()
 
 
 async def _serve_one(
@@ -364,8 +358,7 @@ class _One:
 
     async def serve(self, after: int | None) -> None:
         """Answer restricted agents and show each commit, forever."""
-        raw = await RawWorkspace.open(self._broker.runtime, self.name)
-        try:
+        async with raw_of(self._broker.runtime, self.name) as raw:
             head = (await raw.extent()).last
             unserved = partial(self.shows.trouble, kind="service")
             reflects = reflecting(self._settings, self._command, self._print_reflection)
@@ -375,8 +368,6 @@ class _One:
                 self.begun.set_result((line, raw.server_version))
                 await self._shown.wait()
                 await self._follow(raw, head if after is None else after)
-        finally:
-            await raw.close()
 
     @property
     def _command(self) -> list[str]:

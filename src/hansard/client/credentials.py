@@ -26,8 +26,7 @@ from hansard.bus import subjects
 from hansard.bus.clock import OS_USER
 from hansard.bus.file_lock import Unwritable, take
 from hansard.bus.loggers import logger
-from hansard.bus.portal import alongside
-from hansard.client.opening import data_dir_of, reading
+from hansard.client.opening import alongside, data_dir_of, reading
 from hansard.domain.errors import BadValue, CallerError, HansardError, Refused
 from hansard.domain.principal import PrincipalKind, PrincipalState, Token
 from hansard.settings import Settings

@@ -7,10 +7,11 @@ error, not an empty result.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shlex
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,40 @@ async def check_workspace(raw: RawWorkspace, tell: Tell | None = None) -> None:
 
 
 @contextlib.asynccontextmanager
+async def alongside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[asyncio.Task[None]]:
+    """Run work while the block runs, and cancel it at the end. Raises the error of the work."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@contextlib.asynccontextmanager
+async def broker_of(settings: Settings) -> AsyncGenerator[Broker]:
+    """Find the broker for the block, and release it. Raises as `find_broker`."""
+    broker = await find_broker(settings)
+    try:
+        yield broker
+    finally:
+        await broker.release()
+
+
+@contextlib.asynccontextmanager
+async def raw_of(
+    options: BrokerOptions, workspace: str, *, damaged: bool = False
+) -> AsyncGenerator[RawWorkspace]:
+    """Open a workspace for the block, without decoding. Raises as `RawWorkspace.open`."""
+    raw = await RawWorkspace.open(options, workspace, damaged=damaged)
+    try:
+        yield raw
+    finally:
+        await raw.close()
+
+
+@contextlib.asynccontextmanager
 async def reading_raw(
     settings: Settings, *, damaged: bool = False, tell: Tell | None = None
 ) -> AsyncGenerator[RawWorkspace]:
@@ -272,16 +307,12 @@ async def reading_raw(
     it; with `damaged` only if all of it is lost.
     """
     check_data_dir(settings)
-    broker = await find_broker(settings)
-    try:
-        raw = await RawWorkspace.open(broker.runtime, settings.workspace, damaged=damaged)
-        try:
-            await check_workspace(raw, tell)
-            yield raw
-        finally:
-            await raw.close()
-    finally:
-        await broker.release()
+    async with (
+        broker_of(settings) as broker,
+        raw_of(broker.runtime, settings.workspace, damaged=damaged) as raw,
+    ):
+        await check_workspace(raw, tell)
+        yield raw
 
 
 @contextlib.asynccontextmanager

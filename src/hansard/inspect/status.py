@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -367,12 +368,9 @@ def _add(evidence: Evidence, who: str, workspace: str, progress: Progress, aside
 def _read_whole(evidence: Evidence, who: str, path: Path) -> Progress | None:
     """Read a file completely; return its position, None if it cannot be read."""
     try:
-        store = Store(path, read_only=True)
-        try:
+        with contextlib.closing(Store(path, read_only=True)) as store:
             store.read_all()
             return store.progress
-        finally:
-            store.close()
     except (Older, Newer) as error:
         fact = f"{who} cannot be compared with the log: {error}"
         evidence.findings.append(Finding(Kind.TABLES, fact, wrong=False))
@@ -536,11 +534,8 @@ def _quarantined(place: TableFiles) -> int | None:
     with published.holding(place) as current:
         if current is None:
             return None
-        store = Store(current.path, read_only=True)
-        try:
+        with contextlib.closing(Store(current.path, read_only=True)) as store:
             return int(store.all("SELECT count(*) FROM problems")[0][0])
-        finally:
-            store.close()
 
 
 class Table(msgspec.Struct, tag_field="kind", tag="table", kw_only=True):

@@ -250,13 +250,13 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """The purpose of a place, as a refusal names it."""
     places: int
     """Most places in use at a time, by all principals together."""
-    places_each: int
+    places_each: int = 1
     """Most places of one principal: fewer than there are."""
-    waiting_each: int
+    waiting_each: int = 64
     """Most waiting requests of one principal."""
-    wait_s: float
+    wait_s: float = 30.0
     """The longest wait for a place, in seconds."""
-    retry_after_s: float
+    retry_after_s: float = 1.0
     """Seconds after which a refused request may be retried."""
 
 

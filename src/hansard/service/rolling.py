@@ -14,9 +14,8 @@ from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.generations import listed
 from hansard.bus.jetstream.log import named
 from hansard.bus.marks import Witness
-from hansard.bus.portal import alongside
 from hansard.bus.sources import Archived
-from hansard.client.opening import Broker, data_dir_of
+from hansard.client.opening import Broker, alongside, data_dir_of
 from hansard.domain.errors import HansardError
 from hansard.projections import snapshots
 from hansard.projections.table_files import TableFiles
@@ -63,11 +62,8 @@ async def _store_rows(
         from hansard.projections.archived import store_all_tables  # noqa: PLC0415 -- DuckDB takes long
         from hansard.projections.store import Store  # noqa: PLC0415 -- DuckDB takes long
 
-        store = Store(current.path, read_only=True)
-        try:
+        with contextlib.closing(Store(current.path, read_only=True)) as store:
             await store_all_tables(archive, store, entries)
-        finally:
-            store.close()
 
 
 @contextlib.asynccontextmanager

@@ -29,15 +29,16 @@ from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.jetstream.wire import NoAnswer, NoResponders
 from hansard.bus.loggers import logger, unexpected
 from hansard.bus.marks import Known, Mark
-from hansard.bus.portal import alongside
 from hansard.bus.recheck import Compared
 from hansard.client.credentials import syncing_broker
 from hansard.client.opening import (
     Broker,
+    alongside,
+    beginning,
+    broker_of,
     check_data_dir,
     data_dir_of,
-    find_broker,
-    open_workspace,
+    raw_of,
     reading,
 )
 from hansard.client.role_answers import ask_as, read_as
@@ -172,15 +173,13 @@ class Watcher:
         while True:
             # The broker is away: `hansard health` reports a log not compared for long.
             with contextlib.suppress(BusError):
-                raw = await RawWorkspace.open(self._broker.runtime, name, damaged=True)
-                try:
-                    async with asyncio.TaskGroup() as group:
-                        group.create_task(self._compare(raw, one))
-                        group.create_task(self._read(raw, one))
-                except* BusError:
-                    pass
-                finally:
-                    await raw.close()
+                async with raw_of(self._broker.runtime, name, damaged=True) as raw:
+                    try:
+                        async with asyncio.TaskGroup() as group:
+                            group.create_task(self._compare(raw, one))
+                            group.create_task(self._read(raw, one))
+                    except* BusError:
+                        pass
             await asyncio.sleep(COMPARE_S)
 
     async def _compare(self, raw: RawWorkspace, one: Watched) -> None:
@@ -348,13 +347,10 @@ async def workspaces(
         yield {mine}
     while True:
         try:
-            raw = await RawWorkspace.open(broker.runtime, settings.workspace, damaged=True)
-            try:
+            async with raw_of(broker.runtime, settings.workspace, damaged=True) as raw:
                 while True:
                     yield set(await raw.workspaces())
                     await asyncio.sleep(LOOK_S)
-            finally:
-                await raw.close()
         except (Unreachable, NoAnswer):  # it may be back later
             await asyncio.sleep(LOOK_S)
         except HansardError as error:
@@ -400,8 +396,7 @@ async def _project_once(
         watcher.problems(workspace, batch.problems)
 
     async with contextlib.AsyncExitStack() as stack:
-        source = await RawWorkspace.open(broker.runtime, workspace)
-        stack.push_async_callback(source.close)
+        source = await stack.enter_async_context(raw_of(broker.runtime, workspace))
         sharing: Sharing | None = None
         if archive is not None:
             sharing = await Sharing.open(broker.runtime, workspace, archive, place)
@@ -666,8 +661,7 @@ async def served(
     """
     async with contextlib.AsyncExitStack() as stack:
         try:
-            workspace = await open_workspace(settings)
-            stack.push_async_callback(workspace.close)
+            workspace = await stack.enter_async_context(beginning(settings))
             await stack.enter_async_context(syncing_broker(settings, workspace))
             await stack.enter_async_context(
                 serving(workspace, broker.runtime, tables=Tables(settings, workspace))
@@ -712,16 +706,12 @@ async def read_status(settings: Settings, *, start: bool) -> Status:
         check_data_dir(settings)
         if peek(folder) is None:
             return Status(broker=BrokerStatus(running=False, embedded=True, data_dir=str(folder)))
-    broker = await find_broker(settings)
-    try:
-        raw = await RawWorkspace.open(broker.runtime, settings.workspace, damaged=True)
-        try:
+    async with broker_of(settings) as broker:
+        async with raw_of(broker.runtime, settings.workspace, damaged=True) as raw:
             status = broker_status(settings, broker)
             status.version = status.version or raw.server_version
             workspaces = await raw.workspaces()
             figures = await raw.figures()
-        finally:
-            await raw.close()
         held = NamedWorkspace(workspace=settings.workspace)
         if settings.workspace in workspaces:
             place = TableFiles.of(folder, settings.workspace)
@@ -738,8 +728,6 @@ async def read_status(settings: Settings, *, start: bool) -> Status:
             )
             held.reflects = str(daily(settings) or "")
             held.damage = damage + _findings(folder, settings.workspace)
-    finally:
-        await broker.release()
     return Status(broker=status, workspace=held, workspaces=workspaces)
 
 

@@ -63,30 +63,15 @@ from hansard.service.hosted import Hosted
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
-OPENINGS = Bounds(
-    what="openings",
-    places=8,
-    places_each=4,
-    waiting_each=64,
-    wait_s=30.0,
-    retry_after_s=1.0,
-)
+OPENINGS = Bounds(what="openings", places=8, places_each=4)
 """Limits of openings of sessions: each reads a run's life and an agent."""
 
-SHORT = Bounds(
-    what="views and answers",
-    places=4,
-    places_each=1,
-    waiting_each=64,
-    wait_s=30.0,
-    retry_after_s=1.0,
-)
+SHORT = Bounds(what="views and answers", places=4)
 """Limits of views and of statements about runs: each reads a whole run."""
 
 LONG = Bounds(
     what="questions in SQL",
     places=3,
-    places_each=1,
     waiting_each=8,
     wait_s=60.0,
     retry_after_s=10.0,  # the query under way has ended after that

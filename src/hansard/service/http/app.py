@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from hansard.agents.errors import RoleRefused
 from hansard.bus.loggers import logger, unexpected
 from hansard.client.listening import CLOSE, LOCAL, Address, Call, Handler, foreign, listen
-from hansard.client.opening import Broker, data_dir_of
+from hansard.client.opening import Broker, alongside, data_dir_of
 from hansard.domain.errors import BadValue, HansardError
 from hansard.operations.record import RecordOperations
 from hansard.service.http.identity import Identity, Security
@@ -111,21 +111,17 @@ async def listening(
         options: dict[str, Any] = (
             {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
         )
-        serving = asyncio.create_task(listen(app, address, "", announce, identity.end, **options))
-        sweeping = asyncio.create_task(identity.sweep())
-        try:
+        async with (
+            alongside(identity.sweep()),
+            contextlib.aclosing(app.mcp),
+            alongside(listen(app, address, "", announce, identity.end, **options)) as serving,
+        ):
             either: set[asyncio.Future[object]] = {serving, begun}  # type: ignore[arg-type] # their results differ
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
                 serving.result()
             with published(folder, begun.result()):
                 yield begun.result()
-        finally:
-            serving.cancel()
-            await asyncio.wait({serving})
-            await app.mcp.aclose()
-            sweeping.cancel()
-            await asyncio.wait({sweeping})
 
 
 class App:

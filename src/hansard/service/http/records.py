@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,9 +16,8 @@ from hansard.agents.access.principals import Authenticator, Denials, Principal
 from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream import BrokerOptions
-from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.loggers import logger, unexpected
-from hansard.client.opening import Broker, data_dir_of, open_with_tables
+from hansard.client.opening import Broker, data_dir_of, open_with_tables, raw_of
 from hansard.client.options import Defaults
 from hansard.client.record import AsyncRecord
 from hansard.domain import ids
@@ -126,6 +126,8 @@ class OpenWorkspace:
         self.settings = settings
         self.record = record
         self.runtime = runtime
+        self.raw = partial(raw_of, runtime, settings.workspace)
+        """Opens the log without decoding its events, for a block."""
         self.tables = Tables(settings, record.workspace)
         self.requests = WorkspaceRequests(self.tables)
         self.denials = Denials(record.workspace)
@@ -167,15 +169,6 @@ class OpenWorkspace:
                 door = Door(place, WORKERS, arrow=arrow)
                 self._doors[arrow] = await self.ends.enter_async_context(door)
         return self._doors[arrow]
-
-    @contextlib.asynccontextmanager
-    async def raw(self) -> AsyncGenerator[RawWorkspace]:
-        """Open the log without decoding its events. Raises Unreachable."""
-        raw = await RawWorkspace.open(self.runtime, self.name)
-        try:
-            yield raw
-        finally:
-            await raw.close()
 
     async def role_context(self, who: Principal) -> RoleContext:
         """Return the workspace and tables as a principal's role sees them."""
@@ -255,11 +248,8 @@ class Records:
         """Return the names of the workspaces that are served. Raises Unreachable."""
         if self.only is not None:
             return sorted(self.only)
-        raw = await RawWorkspace.open(self.broker.runtime, self.settings.workspace, damaged=True)
-        try:
+        async with raw_of(self.broker.runtime, self.settings.workspace, damaged=True) as raw:
             return sorted(await raw.workspaces())
-        finally:
-            await raw.close()
 
     async def _check(self, name: str) -> None:
         """Raise NotFound for a workspace that is not served here; the default one is created."""

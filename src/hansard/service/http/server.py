@@ -19,8 +19,7 @@ from starlette.responses import Response
 from hansard.bus import archive, subjects
 from hansard.bus.errors import Unreachable
 from hansard.bus.jetstream import APPEND_TIMES
-from hansard.bus.jetstream.log import RawWorkspace
-from hansard.client.opening import data_dir_of
+from hansard.client.opening import data_dir_of, raw_of
 from hansard.domain.errors import HansardError, import_extra
 from hansard.inspect.status import status_of
 from hansard.projections import snapshots as generations
@@ -118,11 +117,8 @@ async def _figures(app: App, name: str) -> WorkspaceFigures:
     figures = WorkspaceFigures(name)
     place = TableFiles.of(data_dir_of(app.records.settings), name)
     with contextlib.suppress(HansardError):
-        raw = await RawWorkspace.open(app.records.broker.runtime, name, damaged=True)
-        try:
+        async with raw_of(app.records.broker.runtime, name, damaged=True) as raw:
             streams = await raw.figures()
-        finally:
-            await raw.close()
         log = next(each for each in streams if each.name == subjects.log_stream(name))
         figures.commits = log.messages
         figures.size = sum(each.bytes for each in streams)
@@ -141,11 +137,8 @@ def _counts(place: TableFiles) -> tuple[int, int, int, int] | None:
     with generations.holding(place) as current:
         if current is None:
             return None
-        store = Store(current.path, read_only=True)
-        try:
+        with contextlib.closing(Store(current.path, read_only=True)) as store:
             [(in_doubt, blocked, waiting, quarantined)] = store.all(_COUNTS)
-        finally:
-            store.close()
     return in_doubt, blocked, waiting, quarantined
 
 

@@ -30,7 +30,7 @@ from hansard._version import __version__
 from hansard.agents.errors import RoleRefused
 from hansard.agents.policy.approvals import listed
 from hansard.bus.loggers import logger, unexpected
-from hansard.bus.portal import alongside
+from hansard.client.opening import alongside
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import check_options
 from hansard.domain.errors import HansardError
