@@ -63,7 +63,7 @@ async def linked(house: House, name: str) -> AsyncGenerator[Link, None]:
         await link.close()
 
 
-class SlowTables:
+class SlowTables(workspace_requests.RoleTables):
     """They answer at once, but for one question that they never answer."""
 
     async def ask(  # noqa: D102 -- see RoleTables
@@ -89,7 +89,7 @@ class Endless(House):
         workspace = await opening.open_workspace(config)
         self.stack.push_async_callback(workspace.close)
 
-        opened = serving(workspace, broker.runtime, tables=SlowTables(), quiet_s=quiet_s)
+        opened = serving(workspace, broker.runtime, tables=SlowTables(config), quiet_s=quiet_s)
         self.service = await self.stack.enter_async_context(opened)
 
 

@@ -41,9 +41,7 @@ from hansard.client.opening import (
     raw_of,
     reading,
 )
-from hansard.client.role_answers import ask_as, read_as
-from hansard.client.tables import program_answer
-from hansard.domain.choices import NOTHING, counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, Corrupt, HansardError
 from hansard.domain.memory.files import ORG, space_name
 from hansard.inspect import status as watches
@@ -60,17 +58,14 @@ from hansard.inspect.status import (
     workspace_status,
 )
 from hansard.operations.protocol import wire
-from hansard.operations.sql_answer import SqlAnswer
 from hansard.projections import snapshots as published
 from hansard.projections.errors import Held, NoRoom
 from hansard.projections.rows import Batch, Problem
 from hansard.projections.runner import Projector
-from hansard.projections.snapshots import Reader
-from hansard.projections.sql_sandbox.rows import Limits
 from hansard.projections.table_files import TableFiles
 from hansard.service.server import NOBODY, Service
 from hansard.service.sharing import Sharing
-from hansard.service.workspace_requests import Asker, R, RoleTables
+from hansard.service.workspace_requests import RoleTables
 from hansard.settings import Settings
 
 # The watch of `hansard up` over the logs: reports a damaged or forged one while it runs.
@@ -581,55 +576,6 @@ async def _ran(command: Sequence[str]) -> tuple[int, bytes, str]:
 PING_S = 5.0
 """Seconds that a service on a busy machine may take to answer a ping."""
 
-LIMITS = Limits(bytes_max=256 * 1024)
-"""Limits of an answer to a restricted agent: it is one message."""
-
-
-class Tables:
-    """Queries on the tables of roles, in the data directory; `workspace` is the open one."""
-
-    def __init__(self, settings: Settings, workspace: Workspace | None = None) -> None:
-        self._settings = settings
-        self._workspace = workspace
-
-    async def ask(
-        self,
-        asker: Asker,
-        statement: str,
-        parameters: Sequence[object],
-        tables: Mapping[str, bytes] = NOTHING,
-    ) -> SqlAnswer:
-        """Answer an SQL statement. Raises BadValue if the answer is too long for a message."""
-        who, carried = asker.who, asker.carried
-        answer = await ask_as(
-            self._settings,
-            who.role,
-            statement,
-            LIMITS,
-            by=who.actor,
-            carried=carried,
-            parameters=parameters,
-            tables=tables,
-            within=self._workspace,
-        )
-        if answer.cut is not None:
-            fact = f"the answer has more {answer.cut} than one message holds"
-            raise BadValue("sql", fact, "aggregate, or use LIMIT")
-        return program_answer(answer)
-
-    async def read(self, asker: Asker, question: str, reads: Callable[[Reader], R]) -> R:
-        """Run one of our own reads."""
-        who, carried = asker.who, asker.carried
-        return await read_as(
-            self._settings,
-            who.role,
-            question,
-            reads,
-            by=who.actor,
-            carried=carried,
-            within=self._workspace,
-        )
-
 
 @contextlib.asynccontextmanager
 async def serving(
@@ -664,7 +610,7 @@ async def served(
             workspace = await stack.enter_async_context(beginning(settings))
             await stack.enter_async_context(syncing_broker(settings, workspace))
             await stack.enter_async_context(
-                serving(workspace, broker.runtime, tables=Tables(settings, workspace))
+                serving(workspace, broker.runtime, tables=RoleTables(settings, workspace))
             )
         except HansardError as error:
             tell(f"restricted agents are not served: {error}")

@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -31,6 +31,8 @@ from hansard.agents.runs import Options
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
+from hansard.client.role_answers import ask_as, read_as
+from hansard.client.tables import program_answer
 from hansard.domain import choices, ids
 from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue, Refused
@@ -56,9 +58,11 @@ from hansard.operations.roles import Approvals, Roles
 from hansard.operations.session import of_verb, read
 from hansard.operations.sql_answer import SqlAnswer
 from hansard.projections.snapshots import Reader
+from hansard.projections.sql_sandbox.rows import Limits
 from hansard.service import hosted as operations
 from hansard.service.fair_queue import Bounds, FairQueue
 from hansard.service.hosted import Hosted
+from hansard.settings import Settings
 
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -81,8 +85,16 @@ LONG = Bounds(
 R = TypeVar("R", bound=Answer)
 
 
-class RoleTables(Protocol):
-    """Queries on a role's own database."""
+LIMITS = Limits(bytes_max=256 * 1024)
+"""Limits of an answer to a restricted agent: it is one message."""
+
+
+class RoleTables:
+    """Queries on the databases of roles, in the data directory; `workspace` is the open one."""
+
+    def __init__(self, settings: Settings, workspace: Workspace | None = None) -> None:
+        self._settings = settings
+        self._workspace = workspace
 
     async def ask(
         self,
@@ -91,12 +103,39 @@ class RoleTables(Protocol):
         parameters: Sequence[object],
         tables: Mapping[str, bytes] = NOTHING,
     ) -> SqlAnswer:
-        """Answer an SQL statement; `tables` are the caller's own, as Arrow."""
-        ...
+        """Answer an SQL statement; `tables` are the caller's own, as Arrow.
+
+        Raises BadValue if the answer is too long for a message.
+        """
+        who, carried = asker.who, asker.carried
+        answer = await ask_as(
+            self._settings,
+            who.role,
+            statement,
+            LIMITS,
+            by=who.actor,
+            carried=carried,
+            parameters=parameters,
+            tables=tables,
+            within=self._workspace,
+        )
+        if answer.cut is not None:
+            fact = f"the answer has more {answer.cut} than one message holds"
+            raise BadValue("sql", fact, "aggregate, or use LIMIT")
+        return program_answer(answer)
 
     async def read(self, asker: Asker, question: str, reads: Callable[[Reader], R]) -> R:
         """Run one of our own reads; `question` names it on record."""
-        ...
+        who, carried = asker.who, asker.carried
+        return await read_as(
+            self._settings,
+            who.role,
+            question,
+            reads,
+            by=who.actor,
+            carried=carried,
+            within=self._workspace,
+        )
 
 
 class Asker(msgspec.Struct, frozen=True):

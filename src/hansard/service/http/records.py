@@ -29,8 +29,7 @@ from hansard.projections.snapshots import Reader
 from hansard.projections.sql_sandbox.rows import Bounds
 from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.table_files import TableFiles
-from hansard.service.running import Tables
-from hansard.service.workspace_requests import Asker, RoleContext, WorkspaceRequests
+from hansard.service.workspace_requests import Asker, RoleContext, RoleTables, WorkspaceRequests
 from hansard.settings import Settings
 
 WORKS_MAX = 2
@@ -128,7 +127,7 @@ class OpenWorkspace:
         self.runtime = runtime
         self.raw = partial(raw_of, runtime, settings.workspace)
         """Opens the log without decoding its events, for a block."""
-        self.tables = Tables(settings, record.workspace)
+        self.tables = RoleTables(settings, record.workspace)
         self.requests = WorkspaceRequests(self.tables)
         self.denials = Denials(record.workspace)
         self.users = 0
