@@ -21,9 +21,11 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
         yield server
 
 
-@pytest.fixture(
-    scope="module", params=["folder", pytest.param("s3", marks=pytest.mark.later), *STORES]
-)
+FAULTY_S3 = "archive/test_segments.py::test_a_faulty_s3_never_gives_wrong_answers"
+KINDS = ["folder", pytest.param("s3", marks=pytest.mark.thorough(quick=FAULTY_S3)), *STORES]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def place(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:

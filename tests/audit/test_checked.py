@@ -34,6 +34,7 @@ def test_runs_of_no_experiment_are_listed_as_not_checked(home: Path, tmp_path: P
     assert {"models", "selection", "copies", "times", "failures", "scores", "costs"} <= blind
 
 
+@pytest.mark.thorough(quick="test_every_topic_is_either_checked_or_not")
 def test_tasks_that_an_arm_lacks_are_not_checked_while_a_run_is_open(home: Path):
     """The audit says so, and finds them once the run has ended."""
     place = Audited(home, "open-runs")
@@ -184,6 +185,7 @@ def test_open_runs_are_counted_without_a_finding(home: Path):
     assert "'hansard runs --status open' lists it" in audited.err
 
 
+@pytest.mark.thorough(quick="test_every_topic_is_either_checked_or_not")
 def test_costs_are_not_checked_for_want_of_a_model_or_of_a_price(home: Path):
     """The reason names what is missing: a call of a model, or the price of its model."""
     place = Audited(home, "unpriced")

@@ -204,7 +204,7 @@ class Books(Noun, noun="books"):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_commands_follow_from_the_operations")
 def test_arguments_are_checked_by_their_types(run: Run, opened: str):
     """A wrong type is refused before anything is recorded, in Python as on the wire."""
     assert opened
@@ -258,7 +258,7 @@ def test_a_slice_that_cannot_be_loaded_is_left_out(
         assert "Books.lend: annotate 'to', as Name, Prose or a type" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_a_slice_that_cannot_be_loaded_is_left_out")
 def test_a_noun_that_cannot_be_imported_is_left_out(run: Run, tmp_path: Path):
     """The slice keeps its other operations, and the warning names the missing noun."""
     (tmp_path / "late.py").write_text(LATE)

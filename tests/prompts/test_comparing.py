@@ -75,6 +75,7 @@ def test_two_texts_over_a_table_are_one_command(call, record, place):
     assert record.prompts.promote("ask@2", "production").verdict == "better"
 
 
+@pytest.mark.thorough(quick="test_two_texts_over_a_table_are_one_command")
 def test_an_edited_scorer_evaluates_again(call, record, place):
     """Scores of another scorer source are not used for the current one."""
     (place / "repaired").touch()
@@ -91,6 +92,7 @@ def test_an_edited_scorer_evaluates_again(call, record, place):
     assert "worse" in again.out
 
 
+@pytest.mark.thorough(quick="test_two_texts_over_a_table_are_one_command")
 def test_a_failed_comparison_does_not_hide_the_one_before(call, record, place):
     """A newer experiment without a score has no verdict: the alias is moved on the older one."""
     (place / "repaired").touch()
