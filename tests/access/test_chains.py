@@ -257,7 +257,9 @@ async def test_who_is_revoked_takes_along_all_who_act_for_them(desk: Desk):
 
 
 @pytest.mark.slow(cases=1)
-@pytest.mark.parametrize("kill", ["before revoke", "after revoke", "before access", "after access"])
+@pytest.mark.parametrize(
+    "kill", ["before revoke", "after revoke", "before access", "after access", "after config"]
+)
 async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, kill: str):
     """The same command again revokes the rest, and records each revocation once."""
     made = _team(desk)

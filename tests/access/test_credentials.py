@@ -177,33 +177,6 @@ async def test_a_kill_leaves_nothing_usable_or_all_of_it_and_again_mends(desk: D
 
 
 @pytest.mark.thorough(
-    quick="tests/access/test_chains.py::test_a_revocation_that_was_killed_is_finished_by_the_next"
-)
-@pytest.mark.parametrize("kill", ["before access", "after access", "after config"])
-async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, kill: str):
-    """The service refuses the token from the moment it is on record; the broker follows."""
-    desk.make()
-    credentials = access.load(desk.file)
-    done = desk.run([str(PROGRAM), kill], "principals revoke ada")
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert not await desk.admits(credentials)
-    desk.revoke("ada")
-    assert not desk.opens(credentials)
-
-
-@pytest.mark.thorough(quick="access/test_chains.py::test_what_a_kill_left_for_others_is_revoked")
-async def test_what_a_kill_left_for_another_is_revoked(desk: Desk):
-    """A begun file of another role is not gone on with, and its token is worth nothing."""
-    killed = desk.run([str(PROGRAM), "before finish"], MAKE)
-    assert killed.returncode == -signal.SIGKILL
-    (left,) = desk.valid()
-    made = desk.make("writers")
-    assert left != made["token"]
-    assert desk.valid() == [made["token"]]
-    assert desk.opens(access.load(desk.file))
-
-
-@pytest.mark.thorough(
     quick="tests/access/test_reload.py::test_who_waits_for_the_lock_says_so_and_leaves_none_behind"
 )
 async def test_many_at_once_are_all_let_in(desk: Desk):

@@ -108,16 +108,6 @@ async def test_an_answer_converts_to_the_tables_of_analysts(lab: Lab):
     assert "1 row, as of position" in output.getvalue()
 
 
-@pytest.mark.thorough(quick="test_an_answer_converts_to_the_tables_of_analysts")
-async def test_an_empty_answer_has_its_columns(lab: Lab):
-    """In every form."""
-    async with lab.connect() as record:
-        answer = await record.sql("SELECT 1 AS a, 'x' AS b WHERE false")
-    assert answer.arrow().column_names == ["a", "b"]
-    assert (answer.df().shape, answer.pl().shape) == ((0, 2), (0, 2))
-    assert "<th>a</th><th>b</th>" in answer._repr_html_()
-
-
 def test_a_restricted_agents_answer_is_a_table_too():
     """A restricted agent's answer is a table whose types are those of the values."""
     answer = hansard.types.SqlAnswer(["n", "s"], [(1, "a"), (None, "\x1b[31m")] * 15, 9, "rows")

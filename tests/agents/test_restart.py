@@ -95,7 +95,7 @@ def ledger(folder: Path) -> list[str]:
     return (folder / "ledger").read_text().split()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("end", ["raise", "kill"])
 def test_a_restart_resumes_the_unfinished_run(start: Start, tmp_path: Path, end: str):
     """A bare `Session()` continues the unfinished run and says so; never a completed one."""
@@ -128,7 +128,7 @@ def test_only_the_same_start_of_the_program_resumes(start: Start):
     assert start().stdout.split() not in (failed, chosen)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_a_killed_process_is_not_at_work")
 def test_a_new_run_names_the_one_that_stays_open(start: Start):
     """After a kill, `HANSARD_RESUME=0` names the open run, and how to resume or end it."""
     left = start(AT="a1", END="kill").stdout.strip()
@@ -174,7 +174,7 @@ def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Cal
     assert "failed: a reason is given beside it" in both.err
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_a_named_run_is_not_taken_from_a_live_process")
 def test_the_run_of_a_live_process_is_left_alone(start: Start, tmp_path: Path):
     """A second process of the same program begins a run of its own while the first one lives."""
     with waiting(tmp_path) as run:

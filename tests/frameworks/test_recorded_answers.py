@@ -29,7 +29,12 @@ if LATE:
     set_tracing_disabled(disabled=True)
 
 
-pytestmark = pytest.mark.real
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.thorough(
+        quick="frameworks/test_openai_agents.py::test_a_streamed_answer_is_replayed_event_by_event"
+    ),
+]
 
 
 CASSETTES = (

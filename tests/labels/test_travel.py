@@ -234,24 +234,6 @@ def test_a_strict_replay_has_the_same_labels(record):
     assert [(stored.commit.id, stored.commit.label) for stored in history(record, "r")] == before
 
 
-async def test_the_async_client_is_the_same(data_dir, workspace):
-    """The async client labels commits like the sync one."""
-    async with (
-        hansard.connect_async(workspace, data_dir=data_dir) as record,
-        record.run("w", run="r", agent="ada", role="researcher") as ada,
-        record.run("w", run="r", agent="bob", role="analyzer") as bob,
-    ):
-
-        @ada.tool(effects="pure", gives="secret")
-        async def read():
-            return 1
-
-        await ada.gather(read(), ada.board.put("early", 1))
-        await ada.board.put("k", 2)
-        await bob.board.get("k")
-        assert str(bob.label) == "secret"
-
-
 def test_without_labels_nothing_is_written_of_them(record):
     """Without labels the bodies of commits do not change."""
     with record.run("w", run="r", agent="ada", role="researcher") as ada:

@@ -369,42 +369,6 @@ def _folder(record: Record) -> str:
     return record.workspace.command.split("--data-dir ")[1].split()[0]
 
 
-def test_a_role_that_may_not_see_a_file_learns_of_none(ada: Record, tmp_path: Path):
-    """A hidden file is in no listing, search, count or error."""
-    file = tmp_path / "roles.toml"
-    file.write_text(
-        """
-[[roles.reader.sees]]
-name = "notes"
-kinds = ["memory.*"]
-paths = ["org/notes/**"]
-
-[roles.reader.may]
-paths = ["org/notes/*"]
-"""
-    )
-    ada.roles.apply_file(file, by="eve")
-    ada.memory().create("notes/a.md", "seen\n", by="eve")
-    ada.memory().create("pay.md", "hidden seen\n", by="eve")
-    with ada.run("w", agent="ada", role="reader", run="r") as session:
-        memory = session.memory
-        assert memory.ls() == ["notes/a.md"]
-        assert memory.glob("**") == ["notes/a.md"]
-        assert memory.grep("seen") == [("notes/a.md", 1, "seen")]
-        errors = []
-        for path in ("pay.md", "never.md"):
-            with pytest.raises(hansard.NotFound) as absent:
-                memory.view(path)
-            errors.append(str(absent.value).replace(path, "X"))
-            with pytest.raises(hansard.errors.RoleRefused) as refused:
-                memory.create(path, "x", space="org")
-            errors.append(str(refused.value).replace(path, "X"))
-        assert errors[:2] == errors[2:]
-        assert memory.entry("notes/a.md").version == 0
-        memory.edit("notes/a.md", "seen", "read")
-    assert ada.memory().view("notes/a.md") == "read\n"
-
-
 def test_the_prompt_has_all_instructions_and_names_skills(session: Session, ada: Record):
     """The prompt has the nearest instructions last, then skills by name; news lists changes."""
     ada.memory().create("AGENTS.md", "of all\n", by="eve")

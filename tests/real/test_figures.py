@@ -70,15 +70,6 @@ def taus(real_data: Path, tmp_path_factory) -> Iterator[Store]:
 @pytest.mark.thorough(
     quick="real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
-def test_pass_hat_k_of_gpt_4o_on_airline(taus: Store):
-    """tau-bench's table: pass^1 to pass^4 are 0.4200, 0.2733, 0.2200, 0.2000."""
-    curve = taus.all("SELECT k, tasks, round(pass_hat_k, 4) FROM pass_curves('airline') ORDER BY k")
-    assert curve == [(1, 50, 0.4200), (2, 50, 0.2733), (3, 50, 0.2200), (4, 50, 0.2000)]
-
-
-@pytest.mark.thorough(
-    quick="real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
-)
 def test_two_ways_to_prompt_on_retail_are_not_distinguished(taus: Store):
     """0.73 against 0.70 of 100 tasks; only one of both succeeds on 14 and 11; p = 0.69."""
     rows = taus.all(

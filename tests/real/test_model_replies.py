@@ -70,15 +70,20 @@ def _made(kind: str, reply: dict[str, Any]) -> Any:
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of unknown parts
 def test_an_sdk_s_reply_comes_back_as_it_was(real_data):
-    """Each SDK reply, in `make check` one in four, replays as the same object without a request."""
+    """Each SDK reply replays as the same object, without a second request.
+
+    In `make check` this is shown for one reply in four of openai's SDK, which is quicker to import.
+    """
     found = list(_replies(real_data / "llm-cassettes" / "dev"))
-    replies = [(kind, _made(kind, reply)) for kind, reply in found[:: 1 if THOROUGH else 4]]
+    chosen = found if THOROUGH else [each for each in found if each[0] != "messages"][::4]
+    replies = [(kind, _made(kind, reply)) for kind, reply in chosen]
+    kinds = {kind: KINDS[kind] for kind, _ in replies}
     requested = []
     with memory() as record:
         for options in ({}, {"mode": "strict"}):
             with record.run(None if options else "w", run="r", **options) as session:
                 tools = {}
-                for kind, (_, class_name) in KINDS.items():
+                for kind, (_, class_name) in kinds.items():
                     cls = resolve_name(class_name)
                     for returns in (cls, Any):
 
@@ -96,7 +101,7 @@ def test_an_sdk_s_reply_comes_back_as_it_was(real_data):
                         assert back.to_dict() == original.to_dict()
                         assert back._request_id == "req_1"
     assert len(requested) == 2 * len(replies)
-    assert len({kind for kind, _ in replies}) == len(KINDS)
+    assert len(kinds) == (3 if THOROUGH else 2)
     count = collections.Counter(kind for kind, _ in found)
     assert count["chat"] > 50
     assert count["responses"] >= 5

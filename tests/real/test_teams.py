@@ -180,24 +180,6 @@ def test_what_the_agent_knew_that_made_the_mistake(place, failed, seen):
     assert differ == MISTAKEN_LABELS
 
 
-@pytest.mark.thorough(
-    quick="roles/test_views.py::test_knew_tells_the_state_and_the_view_before_a_decision"
-)
-def test_a_text_for_people_tells_the_same(place, failed):
-    """The text states the roles and how much each could see."""
-    team = failed[0]
-    actor, address, _ = team.messages[team.step]
-    output = place.call("knew", address)
-    assert output.code == 0
-    for fact in (
-        actor,
-        team.roster[actor],
-        "visible to its role",
-        f"message.added.v1 at {address}",
-    ):
-        assert fact in output.out
-
-
 @pytest.mark.thorough(quick="test_each_role_sees_the_messages_of_its_agents_and_no_others")
 def test_crews_see_what_their_rules_show(real_data, tmp_path_factory):
     """Each crew member sees its own work and the messages that a rule shows."""

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tests.cli.support import environment
+from tests.conftest import ROOT
 from tests.fixtures import together
 
 pytestmark = pytest.mark.later
@@ -140,3 +141,11 @@ def _wait(until):
     while not until():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_the_page_of_the_example_says_what_the_program_is_called():
+    """The README's commands name the program and its roles."""
+    text = (ROOT / "examples" / "research_team" / "README.md").read_text("utf-8")
+    assert "hansard roles apply roles.toml" in text
+    for role in ("researcher", "analyzer", "writer"):
+        assert f"python team.py iterator {role}" in text

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integrations.mcp.support import Commands, Setup, ask, served, text, wire
+from tests.integrations.mcp.support import ask, served, text, wire
 from tests.integrations.mcp.test_http import listening
 
 pytestmark = pytest.mark.slow
@@ -54,6 +54,7 @@ async def test_a_client_that_offers_elicitation_is_asked(setup, command, rules, 
     assert [each["standing"] for each in listed] == ["granted", "denied"]
 
 
+@pytest.mark.thorough(quick="test_a_client_that_offers_elicitation_is_asked")
 @pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
 async def test_a_client_over_http_that_offers_elicitation_is_asked(setup, command, rules, era):
     """An HTTP client's user gets the question; after `--timeout` it has the approval's id."""
@@ -113,26 +114,3 @@ async def test_a_client_without_elicitation_has_to_call_again(setup, command, ru
         assert client.process.stderr is not None
         lines = (await client.process.stderr.read()).decode()
         assert lines.count(f"send is waiting for approval {approval}") == 1
-
-
-async def test_a_waiting_call_over_http_is_answered(setup: Setup, command: Commands, rules: Path):
-    """In both directions over HTTP as over pipes: call again, and after the grant the result."""
-    from mcp import Client  # noqa: PLC0415 -- see the support's
-
-    options = ("--rules", rules, "--timeout", 1, "--http", "0")
-    async with (
-        listening(setup) as (url, _),
-        served(setup, setup.proxy("--url", url, *options, server=False)) as (address, _),
-        asyncio.timeout(120),
-        Client(address, mode="legacy") as client,
-    ):
-        waiting = await client.call_tool("send", SEND)
-        assert waiting.is_error
-        content: Any = waiting.content[0]
-        match = re.search(r"waiting for approval (\S+);", content.text)
-        assert match is not None
-        assert (await command("approvals", "grant", match[1])).code == 0
-        sent = await client.call_tool("send", SEND)
-        answer: Any = sent.content[0]
-        assert answer.text == "sent to ada"
-    assert setup.effects() == ["ada: x"]
