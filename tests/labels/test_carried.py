@@ -161,18 +161,6 @@ KEY = KeyStream("b", "k")
 MINE = AgentStream("b", "r", "ada")
 
 
-async def test_a_writer_with_an_older_label_writes_under_the_new_one(desk: Desk) -> None:
-    """A writer that knows an older label writes under the new one."""
-    one, other = await desk.carried(), await desk.carried()
-    early = await other.log.append(desk.append(MINE))
-    assert early.commit.label is None
-    await one.shown(parse("secret"))
-    assert other.label == LOWEST  # it has not heard of it
-    late = await other.log.append(desk.append(MINE))
-    assert late.commit.label == parse("secret")
-    assert other.label == parse("secret")
-
-
 async def test_what_is_written_together_is_decided_again(desk: Desk) -> None:
     """A transaction under an outdated label conflicts, and its caller has to decide it again."""
     one, other = await desk.carried(), await desk.carried()
@@ -187,17 +175,6 @@ async def test_what_is_written_together_is_decided_again(desk: Desk) -> None:
     secret = other.label
     stored = await other.log.append_all([desk.append(MINE, secret), desk.append(KEY, secret)])
     assert [each.commit.label for each in stored] == [parse("secret")] * 2
-
-
-async def test_what_a_commit_says_that_it_was_shown_is_on_record_before(desk: Desk) -> None:
-    """Input of a commit is stated before it, once and under the same label."""
-    one = await desk.carried()
-    stored = await one.log.append(desk.append(MINE, parse("secret")))
-    [*_, shown] = await desk.log.read(ADA)
-    assert shown.position == stored.position - 1
-    assert shown.commit.label == parse("secret")
-    assert (await one.log.append(desk.append(MINE))).commit.label == parse("secret")
-    assert len(await desk.log.read(ADA)) == 2
 
 
 async def test_who_was_at_work_when_it_was_lowered_writes_nothing_more(desk: Desk) -> None:
@@ -330,19 +307,3 @@ async def test_operations_of_one_session_at_once(desk: Desk) -> None:
     await asyncio.gather(*(one.refresh() for _ in range(5)))
     await other.shown(parse("secret"))
     assert (await one.log.append(desk.append(MINE))).commit.label == parse("secret")
-
-
-async def test_at_once(desk: Desk) -> None:
-    """Labels are right for concurrent writers on one loop, without turns."""
-    world = Play(desk)
-
-    async def work(number: int) -> None:
-        for index in range(20):
-            await world.step("write" if index % 3 else "both", number, "")
-            if index == 5 + number:
-                await world.step("shown", number, GIVEN[number])
-            await asyncio.sleep(0)
-
-    await asyncio.gather(*(work(number) for number in range(WRITERS)))
-    assert await world.check() > 0
-    assert (await desk.state()).carries == parse("secret untrusted")
