@@ -11,15 +11,19 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import hansard
 from hansard.broker import lease
 from hansard.broker.files import ServerFiles
+from hansard.bus.errors import BrokerError
 from hansard.bus.jetstream import open_log
+from hansard.bus.jetstream.client import Broker
 from hansard.client.opening import find_broker
 from hansard.settings import Settings
 from tests.archive.test_rolled import roll
+from tests.cli.planting import options
 from tests.cli.support import ran
 
 NAMED, LATE, ORPHAN, NEXT = (b'"%s"' % (letter * 600_000) for letter in (b"n", b"l", b"o", b"x"))
@@ -119,8 +123,10 @@ def test_a_blob_is_deleted_only_when_no_program_can_name_it(
 ):
     """A suspended program that stored one keeps all, also if its broker was killed meanwhile. What
     a commit names stays, in an archived generation or a live one; what was deleted can be stored
-    again.
+    again. A program with the former logins of the broker is refused.
     """
+    with hansard.connect(workspace="rolled", data_dir=home):
+        former = options(home)
     listed = clean(home, capsys, monkeypatch)
     assert "3 blobs, 2 of them in no commit" in listed
     writer = subprocess.Popen(
@@ -158,6 +164,10 @@ def test_a_blob_is_deleted_only_when_no_program_can_name_it(
     assert name(LATE) not in done
     assert name(NAMED) not in done
     assert "0 of them in no commit" in clean(home, capsys, monkeypatch)
+    with hansard.connect(workspace="rolled", data_dir=home):
+        by_address = msgspec.structs.replace(former, urls=options(home).urls)
+        with pytest.raises(BrokerError, match=r"(?i)authorization"):
+            asyncio.run(Broker.open(by_address))
     put(home, ORPHAN)
     assert name(ORPHAN) in clean(home, capsys, monkeypatch)
     checked = ran(capsys, monkeypatch, ["--data-dir", home, "-w", "rolled", "check"])

@@ -18,6 +18,7 @@ from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.experience import ExperienceStanding
 from hansard.domain.label import Label
+from hansard.domain.payload import blobs_named
 from hansard.ext.share.copies import commit_id, demand_clean, id_of, stream_of
 from hansard.ext.share.packs import PackReport, Packs
 from tests.conftest import THOROUGH
@@ -142,7 +143,7 @@ def packed(publisher: Publisher, tmp_path: Path) -> Callable[..., PackReport]:
     return make
 
 
-def named(made: PackReport) -> str:
+def name_of(made: PackReport) -> str:
     """Return the name of a pack's experience where it is added."""
     return made.manifest.also[0].removeprefix("experience/")
 
@@ -151,7 +152,7 @@ def test_an_experience_may_act_once_a_person_here_confirmed_it(packed, publisher
     """It is added untrusted, with its key and license; its digest confirms it; packs go on."""
     made = packed()
     assert packed().pack == made.pack
-    name = named(made)
+    name = name_of(made)
     with hansard.connect(other, data_dir=home) as record:
         assert record.noun(Packs).add(made.file, key=publisher.public).state == "added"
         [row] = record.experiences.list().experiences
@@ -176,7 +177,7 @@ def test_an_experience_may_act_once_a_person_here_confirmed_it(packed, publisher
     with hansard.connect(publisher.name, data_dir=home) as record:
         record.experiences.keep(learnt(description="Invites better"))
     newer = packed()
-    assert named(newer) != name
+    assert name_of(newer) != name
     with hansard.connect(other, data_dir=home) as record:
         record.noun(Packs).add(newer.file)
         assert record._portal.run(store.usable(record.workspace, name)) == 2
@@ -202,6 +203,31 @@ def test_a_role_that_sees_a_part_publishes_nothing(packed, publisher, tmp_path):
             record.roles.apply_file(tmp_path / "part.toml")
         with pytest.raises(BadValue, match="the role does not see all of it"):
             packed(as_="part")
+
+
+def test_an_experience_of_many_runs_travels(packed, publisher, home, other):
+    """Its sources are larger than a value in an event may be, and a run names the same blob."""
+    many = learnt(sources=tuple(f"run-{number:060}" for number in range(1_200)))
+    with hansard.connect(publisher.name, data_dir=home) as record:
+        record.experiences.keep(many)
+        record.experiences.confirm("invite")
+        with record.run("w", agent="a", role="r") as session:
+            session.board.put("copy", experiences.content_of(many))
+    publisher.run = session.run
+    made = packed()
+    section = Path(made.file).read_text().splitlines()
+    blobs = {line["sha256"] for line in map(json.loads, section) if line["kind"] == "blob"}
+    named = [
+        blob
+        for line in map(json.loads, section)
+        if "body" in line
+        for blob, _ in blobs_named(line["body"].encode())
+    ]
+    assert max(map(named.count, blobs)) > 1
+    with hansard.connect(other, data_dir=home) as record:
+        assert record.noun(Packs).add(made.file, key=publisher.public).state == "added"
+        version = record._portal.run(store.get(record.workspace, name_of(made)))
+        assert version.experience.sources == many.sources
 
 
 @pytest.mark.parametrize("nothing", ["{}", "[]"])

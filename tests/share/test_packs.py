@@ -22,7 +22,7 @@ import hansard
 from hansard.agents.exchange.reader import appended
 from hansard.agents.exchange.writer import CommitLine, unseal
 from hansard.bus.log import Append
-from hansard.domain.errors import BadName, BadValue, Refused
+from hansard.domain.errors import BadName, BadValue, ExtraMissing, Refused
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import RunStream, WorkspaceStream, run_of
 from hansard.domain.payload import blobs_named
@@ -687,6 +687,16 @@ def test_every_kind_of_run_can_be_copied(tmp_path):
 
 
 @pytest.mark.thorough(quick="test_a_pack_is_read_replayed_and_forked_elsewhere")
+def test_the_extra_of_packs_is_named(publisher, tmp_path, monkeypatch):
+    """Not that of the archive, whose store reads the folder."""
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with (
+        hansard.connect(publisher.name, data_dir=publisher.home) as record,
+        pytest.raises(ExtraMissing, match=r"packs.*\[share\]"),
+    ):
+        record.noun(Packs).search(str(tmp_path))
+
+
 def test_a_bucket_is_an_index(publisher, home, other, tmp_path, monkeypatch):
     """Packs are made in, found in, added from and withdrawn in a bucket of an S3 server."""
     (tmp_path / "s3").mkdir()

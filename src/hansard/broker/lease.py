@@ -241,13 +241,15 @@ def unused(place: ServerFiles) -> Generator[None]:
 def alone(data_dir: Path) -> Generator[Lease]:
     """Use the server of a data directory as its only user, until the block ends: all processes that
     used it have ended, and others wait to join. Blocks. Raises InUse, also if it has restricted
-    logins, whose programs do not count as users; and as `join`.
+    logins, whose programs do not count as users; and as `join`. The server has other logins from
+    then on: a program that took the former ones, and connects by address, is no user either.
     """
     place = ServerFiles(Path(os.path.realpath(data_dir)))
     _demand_no_logins(place)  # the reason also while programs use it
     deadline = time.monotonic() + START_S
     with _data_dir_errors(place), unused(place):
         _demand_no_logins(place)  # one may have been made until then
+        place.credentials.unlink(missing_ok=True)
         while (fd := _spawn(place, Durability.STRICT, deadline)) is None:
             if time.monotonic() >= deadline:
                 raise _too_late(place)

@@ -55,11 +55,14 @@ def shown(url: str) -> str:
 class ObjectStore:
     """The objects below one address."""
 
-    def __init__(self, url: str) -> None:
-        """Nothing is requested yet. Raises BadArchive, ExtraMissing."""
-        self._obstore = import_extra("obstore", "the archive", "obstore", "archive")
-        self._errors = import_extra("obstore.exceptions", "the archive", "obstore", "archive")
-        stores = import_extra("obstore.store", "the archive", "obstore", "archive")
+    def __init__(self, url: str, what: str = "the archive", extra: str = "archive") -> None:
+        """Nothing is requested yet. Raises BadArchive, and ExtraMissing that names the user of the
+        store and the extra.
+        """
+        self._obstore, self._errors, stores = (
+            import_extra(f"obstore{part}", what, "obstore", extra)
+            for part in ("", ".exceptions", ".store")
+        )
         parts = _URL.fullmatch(url)
         if parts is None:
             url = Path(url).absolute().as_uri()

@@ -24,7 +24,7 @@ from hansard.bus.commits import check_each, check_versions, first_version, posit
 from hansard.bus.errors import BrokerError, BusError, Contradiction, NotFound
 from hansard.bus.jetstream import streams as jetstream_streams
 from hansard.bus.jetstream._append import FINISH_AFTER_S, Appender
-from hansard.bus.jetstream.blobs import JetStreamBlobs, JetStreamSnapshots
+from hansard.bus.jetstream.blobs import CHUNK_BYTES, JetStreamBlobs, JetStreamSnapshots
 from hansard.bus.jetstream.client import Broker, BrokerOptions
 from hansard.bus.jetstream.direct import (
     BEHIND_PAUSE_S,
@@ -684,11 +684,11 @@ class RawWorkspace:
             )
         return end
 
-    async def blob_bytes(self, sha256: str, chunks: Iterable[int]) -> int:
-        """Return the bytes of some chunks of a blob."""
-        names = [subjects.blob_subject(self.workspace, sha256, each) for each in chunks]
-        found = await self._direct.named(subjects.blob_stream(self.workspace), names, 0)
-        return sum(len(each.body) for each in found)
+    async def blob_bytes(self, sha256: str, chunks: set[int]) -> int:
+        """Return the bytes of some chunks of a blob; only the last one is not full."""
+        name = subjects.blob_subject(self.workspace, sha256, max(chunks))
+        last = await self._direct.last(subjects.blob_stream(self.workspace), name, 0)
+        return (len(chunks) - 1) * CHUNK_BYTES + len(last.body if last is not None else b"")
 
     async def delete_blob(self, sha256: str) -> None:
         """Delete a blob. Raises BrokerError."""

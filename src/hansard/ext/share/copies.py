@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -57,6 +57,14 @@ ALSO = (prompt.KIND, ids.MEMORY, experience.KIND)
 """Kinds of streams beside runs that can be copied."""
 
 _fields_of = functools.cache(msgspec.structs.fields)
+
+
+@functools.cache
+def _values_of(tag: str) -> set[str]:
+    """Return the fields of an event that may be in a blob; none of an unknown one."""
+    fields = _fields_of(REGISTRY[tag]) if tag in REGISTRY else ()
+    return {each.encode_name for each in fields if msgspec.Raw in (each.type, *get_args(each.type))}
+
 
 Fields = dict[str, msgspec.Raw]
 Lines = list[tuple[ShownEvent, Label | None]]
@@ -508,7 +516,7 @@ class _Builder:
         """Add a line to its stream; return False if it cannot follow on what is there."""
         fields = data_fields(bytes(line.data))
         for name, raw in fields.items():
-            if len(bytes(raw)) > payloads.INLINE_BYTES_MAX:
+            if len(bytes(raw)) > payloads.INLINE_BYTES_MAX and name in _values_of(line.type):
                 plain, is_call = _plain(raw), line.type == "step.requested.v1"
                 packed = payloads.pack_arguments(plain) if is_call else payloads.pack(plain, name)
                 self._made.blobs += packed.blobs

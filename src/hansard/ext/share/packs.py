@@ -251,7 +251,7 @@ class Packs(Noun[C_co], noun="pack"):
         because, name = self._workspace.text(reason), f"{manifest.pack}{SUFFIX}"
         made = PackMade(pack=manifest.pack, manifest=manifest, because=because)
         is_new = await self._record(manifest.key, made, by)
-        is_new |= await _store(ObjectStore(folder), name, first + b"\n" + section)
+        is_new |= await _store(_index(folder), name, first + b"\n" + section)
         file, state = f"{folder.rstrip('/')}/{name}", "made" if is_new else "unchanged"
         return PackReport(state=state, pack=manifest.pack, file=file, manifest=manifest)
 
@@ -368,7 +368,7 @@ class Packs(Noun[C_co], noun="pack"):
         """
         if not _is_folder(folder):
             raise BadValue("folder", f"{folder!r:.80} is no folder", "name one, or a bucket's URL")
-        store = ObjectStore(folder)
+        store = _index(folder)
         packs: list[FoundPack] = []
         for name in await store.names(""):
             is_pack = name.endswith(SUFFIX) and "/" not in name
@@ -413,7 +413,7 @@ class Packs(Noun[C_co], noun="pack"):
         folder, _, name = file.rpartition("/")
         packs: Any = self
         if name and _is_folder(folder := folder or "."):
-            store = ObjectStore(folder)
+            store = _index(folder)
             found = [] if name.endswith(SUFFIX) else await packs.search(folder)
             found = [each for each in found if each.name == name]
             mine = [each for each in found if key in ("", each.key)]
@@ -500,8 +500,7 @@ class Packs(Noun[C_co], noun="pack"):
 
 def _demand_own(manifest: Manifest, blobs: dict[str, bytes], line: writer.Line) -> None:
     """Raise Damaged for a line of anything but the copies that a manifest names: its publisher
-    writes into no other run, prompt, memory space or experience. `blobs` are those of the next
-    commit.
+    writes into no other run, prompt, memory space or experience. `blobs` are those before it.
     """
     if isinstance(line, Header) and set(line.carries) != manifest.runs.keys():
         raise Damaged("its runs are not those of the manifest")
@@ -509,8 +508,6 @@ def _demand_own(manifest: Manifest, blobs: dict[str, bytes], line: writer.Line) 
         blobs[line.sha256] = blobs.get(line.sha256, b"") + line.data
     if not isinstance(line, CommitLine):
         return
-    named = dict(blobs)
-    blobs.clear()
     run, origin = run_of(line.stream), (manifest.workspace, manifest.role)
     of = manifest.runs.get(run or "")
     if line.origin.log != manifest.workspace:
@@ -523,7 +520,7 @@ def _demand_own(manifest: Manifest, blobs: dict[str, bytes], line: writer.Line) 
         if not _is_owned(manifest, line.stream, commit):
             raise Damaged(f"version {line.version} of {line.stream} is not its publisher's")
         if isinstance(line.stream, WorkspaceStream) and line.stream.kind == experience.KIND:
-            _demand_untrusted(manifest, line.stream.id, commit, named)
+            _demand_untrusted(manifest, line.stream.id, commit, blobs)
         return
     if run != copies.id_of(manifest.key, *origin, of.run, of.shown):
         raise Damaged(f"run {run} is no copy of its publisher's")
@@ -597,6 +594,11 @@ async def _is_withdrawn(manifest: Manifest, store: ObjectStore) -> bool:
 def _end_of(manifest: Manifest) -> bytes:
     """Return what a publisher signs to withdraw a pack."""
     return f"{FORMAT} withdrawn\n{manifest.pack}".encode()
+
+
+def _index(folder: str) -> ObjectStore:
+    """Open a folder or bucket of packs. Raises BadArchive, ExtraMissing."""
+    return ObjectStore(folder, "packs", "share")
 
 
 def _is_folder(folder: str) -> bool:
