@@ -686,7 +686,6 @@ def test_every_kind_of_run_can_be_copied(tmp_path):
             assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.thorough(quick="test_a_pack_is_read_replayed_and_forked_elsewhere")
 def test_the_extra_of_packs_is_named(publisher, tmp_path, monkeypatch):
     """Not that of the archive, whose store reads the folder."""
     monkeypatch.setitem(sys.modules, "obstore", None)
@@ -697,6 +696,7 @@ def test_the_extra_of_packs_is_named(publisher, tmp_path, monkeypatch):
         record.noun(Packs).search(str(tmp_path))
 
 
+@pytest.mark.thorough(quick="test_a_pack_is_read_replayed_and_forked_elsewhere")
 def test_a_bucket_is_an_index(publisher, home, other, tmp_path, monkeypatch):
     """Packs are made in, found in, added from and withdrawn in a bucket of an S3 server."""
     (tmp_path / "s3").mkdir()
