@@ -8,9 +8,10 @@ the effects that the proxy uses, and its result is untrusted input.
 from __future__ import annotations
 
 import asyncio
+import functools
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 from deepagents import SubAgent, create_deep_agent
@@ -54,12 +55,29 @@ from hansard.ext.memory import harnesses
 from hansard.ext.memory.agent_runs import AgentRun
 from hansard.ext.memory.harnesses import AgentFiles
 
-T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 LINES_MAX = 2_000
 """Default number of lines read at once."""
 
 _SPECIAL = frozenset(r"\.+*?()|[]{}^$")
+
+
+def _attempted(kind: Callable[..., R]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator: a refusal that a model can act on becomes the `error` of the result."""
+
+    def attempting(method: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(method)
+        def attempt(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return method(*args, **kwargs)
+            except FOR_THE_MODEL as error:
+                return kind(error=str(error))
+
+        return attempt
+
+    return attempting
 
 
 class MemoryBackend(BackendProtocol):
@@ -69,32 +87,31 @@ class MemoryBackend(BackendProtocol):
         self._memory = memory
         self._reason = reason
 
+    @_attempted(LsResult)
     def ls(self, path: str) -> LsResult:
         """List files and folders directly in a folder."""
         folder = _named(path)
-        paths = _attempted(lambda: self._memory.ls(folder))
-        if isinstance(paths, _Refused):
-            return LsResult(error=paths.why)
         within = f"{folder}/" if folder else ""
         entries: dict[str, FileInfo] = {}
-        for each in paths:
+        for each in self._memory.ls(folder):
             name, is_folder, _ = each.removeprefix(within).partition("/")
             full = f"/{within}{name}{is_folder}"
             entries[full] = FileInfo(path=full, is_dir=bool(is_folder))
         return LsResult(entries=[entries[name] for name in sorted(entries)])
 
+    @_attempted(ReadResult)
     def read(self, file_path: str, offset: int = 0, limit: int = LINES_MAX) -> ReadResult:
         """Read lines of a file."""
-        text = self._text(file_path)
-        if isinstance(text, _Refused):
-            return ReadResult(error=text.why)
+        text = self._memory.view(_named(file_path))
         return slice_read_response({"content": text, "encoding": "utf-8"}, offset, limit)
 
+    @_attempted(WriteResult)
     def write(self, file_path: str, content: str) -> WriteResult:
         """Write a file."""
-        refused = self._create(file_path, content)
-        return WriteResult(error=refused.why) if refused else WriteResult(path=file_path)
+        self._create(file_path, content)
+        return WriteResult(path=file_path)
 
+    @_attempted(EditResult)
     def edit(
         self,
         file_path: str,
@@ -103,41 +120,29 @@ class MemoryBackend(BackendProtocol):
         replace_all: bool = False,  # noqa: FBT001, FBT002 -- as the protocol has it
     ) -> EditResult:
         """Replace the one occurrence of a text in a file, or all of them."""
+        name = _named(file_path)
         if not replace_all:
-            name = _named(file_path)
-            refused = _attempted(
-                lambda: self._memory.edit(name, old_string, new_string, reason=self._reason)
-            )
-            if refused:
-                return EditResult(error=refused.why)
+            self._memory.edit(name, old_string, new_string, reason=self._reason)
             return EditResult(path=file_path, occurrences=1)
-        text = self._text(file_path)
-        if isinstance(text, _Refused):
-            return EditResult(error=text.why)
+        text = self._memory.view(name)
         places = lines.occurrences(text, old_string) if old_string else []
         if not places:
             fact = f"{old_string!r:.120} occurs not at all"
             return EditResult(error=f"{fact}: read the file, and give a text that it contains")
-        refused = self._create(file_path, lines.replaced(text, places, new_string))
-        if refused:
-            return EditResult(error=refused.why)
+        self._create(file_path, lines.replaced(text, places, new_string))
         return EditResult(path=file_path, occurrences=len(places))
 
+    @_attempted(DeleteResult)
     def delete(self, file_path: str) -> DeleteResult:
         """Delete a file, or a folder with all that is in it, as one change."""
         name = _named(file_path)
-        paths = _attempted(lambda: self._memory.ls(name) if name else [])
-        if isinstance(paths, _Refused):
-            return DeleteResult(error=paths.why)
+        paths = self._memory.ls(name) if name else []
+        with self._memory.change(self._reason) as change:
+            for path in paths or [name]:
+                change.delete(path)
+        return DeleteResult(path=file_path)
 
-        def delete() -> None:
-            with self._memory.change(self._reason) as change:
-                for path in paths or [name]:
-                    change.delete(path)
-
-        refused = _attempted(delete)
-        return DeleteResult(error=refused.why) if refused else DeleteResult(path=file_path)
-
+    @_attempted(GrepResult)
     def grep(
         self,
         pattern: str,
@@ -148,54 +153,45 @@ class MemoryBackend(BackendProtocol):
     ) -> GrepResult:
         """Find lines that contain a literal text."""
         literal = "".join(f"\\{letter}" if letter in _SPECIAL else letter for letter in pattern)
-        hits = _attempted(lambda: self._memory.grep(literal, glob=_pattern_under(path, glob)))
-        if isinstance(hits, _Refused):
-            return GrepResult(error=hits.why)
+        hits = self._memory.grep(literal, glob=_pattern_under(path, glob))
         matches = [GrepMatch(path=f"/{at}", line=line, text=text) for at, line, text in hits]
         more = max_count is not None and len(matches) > max_count
         return GrepResult(matches=matches[:max_count], truncated=more)
 
+    @_attempted(GlobResult)
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
         """Find files under a folder by a pattern."""
-        paths = _attempted(lambda: self._memory.glob(_pattern_under(path, pattern)))
-        if isinstance(paths, _Refused):
-            return GlobResult(error=paths.why)
+        paths = self._memory.glob(_pattern_under(path, pattern))
         return GlobResult(matches=[FileInfo(path=f"/{each}", is_dir=False) for each in paths])
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """Write several files; each has its own result."""
-        responses: list[FileUploadResponse] = []
-        for path, content in files:
-            try:
-                refused = self._create(path, content.decode())
-            except UnicodeDecodeError:
-                refused = _Refused("it is not UTF-8: memory holds only texts")
-            responses.append(FileUploadResponse(path=path, error=refused.why if refused else None))
-        return responses
+        return [self._upload(*file) for file in files]
+
+    def _upload(self, path: str, content: bytes) -> FileUploadResponse:
+        error = None
+        try:
+            self._create(path, content.decode())
+        except UnicodeDecodeError:
+            error = "it is not UTF-8: memory holds only texts"
+        except FOR_THE_MODEL as refused:
+            error = str(refused)
+        return FileUploadResponse(path=path, error=error)
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         """Read several files."""
-        responses: list[FileDownloadResponse] = []
-        for path in paths:
-            text = self._text(path)
-            if isinstance(text, _Refused):
-                error = "file_not_found" if text.is_absent else text.why
-                responses.append(FileDownloadResponse(path=path, error=error))
-            else:
-                responses.append(FileDownloadResponse(path=path, content=text.encode()))
-        return responses
+        return [self._download(path) for path in paths]
 
-    def _text(self, path: str) -> str | _Refused:
-        return _attempted(lambda: self._memory.view(_named(path)))
+    def _download(self, path: str) -> FileDownloadResponse:
+        try:
+            text = self._memory.view(_named(path))
+        except FOR_THE_MODEL as refused:
+            error = "file_not_found" if isinstance(refused, NotFound) else str(refused)
+            return FileDownloadResponse(path=path, error=error)
+        return FileDownloadResponse(path=path, content=text.encode())
 
-    def _create(self, path: str, text: str) -> _Refused | None:
-        return _attempted(lambda: self._memory.create(_named(path), text, reason=self._reason))
-
-
-class _Refused:
-    def __init__(self, why: str, *, is_absent: bool = False) -> None:
-        self.why = why
-        self.is_absent = is_absent
+    def _create(self, path: str, text: str) -> None:
+        self._memory.create(_named(path), text, reason=self._reason)
 
 
 def _named(path: str) -> str:
@@ -213,14 +209,6 @@ def _pattern_under(path: str | None, pattern: str | None) -> str:
         pattern = f"**/{pattern}"
     folder = _named(path or "")
     return f"{folder}/{pattern.lstrip('/')}" if folder else pattern.lstrip("/")
-
-
-def _attempted(do: Callable[[], T]) -> T | _Refused:
-    """Return the result, or the refusal for a model."""
-    try:
-        return do()
-    except FOR_THE_MODEL as error:
-        return _Refused(str(error), is_absent=isinstance(error, NotFound))
 
 
 STEPS_MAX = 1_000
