@@ -17,7 +17,15 @@ from uuid import UUID
 import msgspec
 
 from hansard.domain import values
-from hansard.domain.errors import BadName, BadValue, Corrupt, HansardError, RecordError
+from hansard.domain.errors import (
+    BadName,
+    BadValue,
+    Corrupt,
+    HansardError,
+    RecordError,
+    WithFacts,
+    fact_at,
+)
 from hansard.domain.events import Event, event
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.ids import name as checked_name
@@ -75,7 +83,7 @@ def stream_of(aggregate_id: UUID | str) -> WorkspaceStream:
     return WorkspaceStream(KIND, checked_name("aggregate id", named))
 
 
-class AggregateConflict(HansardError):
+class AggregateConflict(WithFacts, HansardError):
     """Another writer changed an aggregate since it was read.
 
     State: nothing was written, of no aggregate of the save; the step is on record as failed.
@@ -102,17 +110,7 @@ class AggregateConflict(HansardError):
         )
         super().__init__(text, aggregate, aggregate_id, expected, found, mine, theirs, author)
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-    # From the arguments: an error that is raised again from the record has nothing else.
-    aggregate = property(lambda self: self.args[1])
-    aggregate_id = property(lambda self: self.args[2])
-    expected = property(lambda self: self.args[3])
-    found = property(lambda self: self.args[4])
-    mine = property(lambda self: self.args[5])
-    theirs = property(lambda self: self.args[6])
-    author = property(lambda self: self.args[7])
+    aggregate, aggregate_id, expected, found, mine, theirs, author = map(fact_at, range(1, 8))
 
 
 class UndeclaredEvent(RecordError):

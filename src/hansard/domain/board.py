@@ -26,7 +26,7 @@ import msgspec
 
 from hansard.domain.choices import Brief
 from hansard.domain.decider import By, LabelDeclassified, State, label_after
-from hansard.domain.errors import BadName, BadValue, HansardError, Refused
+from hansard.domain.errors import BadName, BadValue, HansardError, Refused, WithFacts, fact_at
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import name as checked_name
@@ -340,7 +340,7 @@ class BoardState(Brief, State, kw_only=True):
                 assert_never(self.kind)
 
 
-class BoardConflict(HansardError):
+class BoardConflict(WithFacts, HansardError):
     """A write expected a version of a key that is not the current one.
 
     State: nothing was written.
@@ -359,17 +359,7 @@ class BoardConflict(HansardError):
         )
         super().__init__(text, key, expected, found, mine, current, theirs.author, theirs.event)
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-    # From the arguments: an error that is raised again from the record has nothing else.
-    key = property(lambda self: self.args[1])
-    expected = property(lambda self: self.args[2])
-    found = property(lambda self: self.args[3])
-    mine = property(lambda self: self.args[4])
-    theirs = property(lambda self: self.args[5])
-    author = property(lambda self: self.args[6])
-    event = property(lambda self: self.args[7])
+    key, expected, found, mine, theirs, author, event = map(fact_at, range(1, 8))
 
 
 def short(plain: Any) -> str:

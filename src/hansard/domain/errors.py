@@ -24,6 +24,22 @@ class HansardError(Exception):
     """Base of all errors that this package raises on purpose."""
 
 
+class WithFacts:
+    """Mixin of errors whose text and facts are their arguments: an error that is raised again from
+    the record has nothing else.
+    """
+
+    args: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def fact_at(place: int, none: object = "") -> Any:
+    """Return a property for one argument of an error; `none` if the error has fewer."""
+    return property(lambda self: self.args[place] if len(self.args) > place else none)
+
+
 class CallerError(HansardError):
     """Base of errors about an argument that is not accepted; nothing was written."""
 

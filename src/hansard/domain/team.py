@@ -16,7 +16,7 @@ import msgspec
 
 from hansard.domain.choices import Brief
 from hansard.domain.decider import By, State
-from hansard.domain.errors import BadValue, HansardError, Refused
+from hansard.domain.errors import BadValue, HansardError, Refused, WithFacts, fact_at
 from hansard.domain.events import Event, event
 from hansard.domain.ids import name as checked_name
 from hansard.domain.label import Confidentiality, Label, join
@@ -249,7 +249,7 @@ class TeamState(Brief, State, kw_only=True):
                 super()._evolve(event, by)
 
 
-class ClaimLost(HansardError):
+class ClaimLost(WithFacts, HansardError):
     """An agent reported on a task that it does not hold.
 
     State: nothing was written.
@@ -269,15 +269,7 @@ class ClaimLost(HansardError):
         )
         super().__init__(text, task, number, found, holder, status)
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-    # From the arguments: an error that is raised again from the record has nothing else.
-    task = property(lambda self: self.args[1])
-    number = property(lambda self: self.args[2])
-    found = property(lambda self: self.args[3])
-    holder = property(lambda self: self.args[4])
-    status = property(lambda self: self.args[5])
+    task, number, found, holder, status = map(fact_at, range(1, 6))
 
 
 def _after(task: TaskState, event: ClaimCommand | TaskReopened, by: By) -> TaskState:

@@ -31,7 +31,7 @@ import msgspec
 
 from hansard.domain.choices import Brief, counted
 from hansard.domain.decider import By, State, evolve
-from hansard.domain.errors import BadValue, Corrupt, HansardError, Refused
+from hansard.domain.errors import BadValue, Corrupt, HansardError, Refused, WithFacts, fact_at
 from hansard.domain.events import Event
 from hansard.domain.label import Label, join
 from hansard.domain.memory import files as paths
@@ -337,7 +337,7 @@ def _has_ended(policy: MemoryPolicySet, now: int | None) -> bool:
     return now is None or ends_us <= now // 1_000
 
 
-class MemoryConflict(HansardError):
+class MemoryConflict(WithFacts, HansardError):
     """A change started from a text of a file that is not the current one.
 
     State: nothing was written.
@@ -366,24 +366,11 @@ class MemoryConflict(HansardError):
         value = ("", "", 0) if theirs is None else (theirs.shown, theirs.author, theirs.version)
         super().__init__(text, space, path, expected, digest, mine, *value)
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-    def _argument(self, index: int, none: object = "") -> object:
-        return self.args[index] if len(self.args) > index else none
-
-    # From the arguments: an error that is raised again from the record has nothing else.
-    space = property(lambda self: self._argument(1))
-    path = property(lambda self: self._argument(2))
-    expected = property(lambda self: self._argument(3))
-    found = property(lambda self: self._argument(4))
-    mine = property(lambda self: self._argument(5))
-    theirs = property(lambda self: self._argument(6))
-    author = property(lambda self: self._argument(7))
-    version = property(lambda self: self._argument(8, 0))
+    space, path, expected, found, mine, theirs, author = map(fact_at, range(1, 8))
+    version = fact_at(8, 0)
 
 
-class MemoryInvalid(HansardError):
+class MemoryInvalid(WithFacts, HansardError):
     """A change would make a file of memory invalid.
 
     State: nothing was written; the refusal is on record.
@@ -400,9 +387,6 @@ class MemoryInvalid(HansardError):
         text = f"nothing was written to {space}: {words}.{ask}"
         plain = [list(msgspec.structs.astuple(each)) for each in problems[:PROBLEMS_MAX]]
         super().__init__(text, space, plain, in_row)
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
     @property
     def problems(self) -> list[Problem]:
