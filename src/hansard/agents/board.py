@@ -25,7 +25,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from datetime import datetime
 from enum import Enum, StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -33,14 +33,12 @@ from hansard.agents.access.carried import CarriedLog
 from hansard.agents.errors import Blocked
 from hansard.agents.flow import (
     AsyncDrive,
-    Drive,
     Flow,
     Io,
-    done,
-    in_place,
     is_coroutine_function,
     name_of,
     sync,
+    sync_block,
 )
 from hansard.agents.policy.permits import reads, writes
 from hansard.agents.steps import payloads
@@ -940,17 +938,25 @@ def _unbound(command: BoardEvent) -> BoardEvent:
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
+F = TypeVar("F")
+
 
 def _word(choice: Any) -> Any:
     """Return a choice as it is recorded."""
     return choice.value if isinstance(choice, Enum) else choice
 
 
-class OfAgent(Brief):
-    """Base of the objects on a session; shows the session's agent."""
+class OfAgent(Brief, Generic[F]):
+    """Base of the objects on a session: their flows, and what runs these, which the sync client's
+    drive does in place. Shows the session's agent.
+    """
+
+    def __init__(self, flows: F, drive: AsyncDrive) -> None:
+        self._flows = flows
+        self._drive = drive
 
     def _brief(self) -> dict[str, Any]:
-        flows: Any = vars(self)["_flows"]
+        flows: Any = self._flows
         stream = flows.engine.stream
         return {"run": stream.run, "agent": stream.agent, "role": stream.role}
 
@@ -958,8 +964,9 @@ class OfAgent(Brief):
 class _Writes:
     """Writes of a transaction: made at its end, so they are plain calls in both clients."""
 
-    def __init__(self, flows: TransactionFlows) -> None:
+    def __init__(self, flows: TransactionFlows, drive: AsyncDrive) -> None:
         self._flows = flows
+        self._drive = drive
 
     def put(
         self,
@@ -1001,10 +1008,6 @@ class _Writes:
 class AsyncTransaction(_Writes):
     """A transaction of the async client."""
 
-    def __init__(self, flows: TransactionFlows, drive: AsyncDrive) -> None:
-        super().__init__(flows)
-        self._drive = drive
-
     async def get(self, key: str, default: Any = None) -> Any:
         """Return a key's content, including this transaction's own writes."""
         return await self._drive(self._flows.get(key, default))
@@ -1014,12 +1017,8 @@ class AsyncTransaction(_Writes):
         await self._drive(self._flows.roll_back(reason))
 
 
-class AsyncBoard(OfAgent):
+class AsyncBoard(OfAgent[TransactedFlows]):
     """Shared state of the run, for the async client."""
-
-    def __init__(self, flows: TransactedFlows, drive: AsyncDrive) -> None:
-        self._flows = flows
-        self._drive = drive
 
     async def get(self, key: str, default: Any = None) -> Any:
         """Return a key's content; `default` if it is absent."""
@@ -1115,20 +1114,12 @@ class AsyncBoard(OfAgent):
 class Transaction(_Writes):
     """A transaction of the sync client."""
 
-    def __init__(self, flows: TransactionFlows, drive: AsyncDrive) -> None:
-        super().__init__(flows)
-        self._drive = drive
-
     get = sync(AsyncTransaction.get)
     roll_back = sync(AsyncTransaction.roll_back)
 
 
-class Board(OfAgent):
+class Board(OfAgent[TransactedFlows]):
     """Shared state of the run, for the sync client: the methods of `AsyncBoard`."""
-
-    def __init__(self, flows: TransactedFlows, drive: Drive) -> None:
-        self._flows = flows
-        self._drive = in_place(drive)
 
     get = sync(AsyncBoard.get)
     entry = sync(AsyncBoard.entry)
@@ -1141,15 +1132,10 @@ class Board(OfAgent):
     merge = sync(AsyncBoard.merge)
     remove = sync(AsyncBoard.remove)
 
+    _transaction = sync_block(AsyncBoard.transaction)
+
     @contextlib.contextmanager
     def transaction(self) -> Generator[Transaction]:
         """Write several keys in one commit, as `AsyncBoard.transaction`."""
-        flows = self._flows.transaction()
-        done(self._drive(flows.begin()))
-        try:
-            yield Transaction(flows, self._drive)
-        except BaseException as error:
-            done(self._drive(flows.end(error)))
-            raise
-        else:
-            done(self._drive(flows.end(None)))
+        with self._transaction() as transaction:
+            yield Transaction(transaction._flows, self._drive)  # noqa: SLF001 -- its own twin

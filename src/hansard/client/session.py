@@ -413,9 +413,9 @@ class SyncMixin(_Session):
         super().__init__(engine, arm, ending, self._drive)
         self._portal = portal
         self._flow = in_place(self._drive)
-        self.board = Board(self._flows.board, self._drive)
-        self.memory = Memory(self._flows.memory, self._drive)
-        self.team = Team(self._flows.team, self._flows.mail, self._drive)
+        self.board = Board(self._flows.board, self._flow)
+        self.memory = Memory(self._flows.memory, self._flow)
+        self.team = Team(self._flows.team, self._flows.mail, self._flow)
         self.wait_for = self.team.wait_for
 
     def _drive(self, flow: Flow[T]) -> T:

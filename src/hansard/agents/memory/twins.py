@@ -8,15 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol, Unpack
 
 from hansard.agents.board import OfAgent
-from hansard.agents.flow import (
-    AsyncDrive,
-    Drive,
-    in_place,
-    on_portal,
-    portal_block,
-    sync,
-    sync_block,
-)
+from hansard.agents.flow import on_portal, portal_block, sync, sync_block
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.operations import MemoryFlows
@@ -73,17 +65,13 @@ class MemoryChange:
         self.ops.append(drafts.delete(path))
 
 
-class AsyncMemory(OfAgent):
+class AsyncMemory(OfAgent[MemoryFlows]):
     """Files that outlive runs, as this agent sees them: its own, those of the user it acts for, and
     the shared ones; of files with the same path the nearest.
 
     Each call is a step. A change waits for a person's approval unless the space's policy allows it.
     It is made completely or not at all, and only if each file is as this session last read it.
     """
-
-    def __init__(self, flows: MemoryFlows, drive: AsyncDrive) -> None:
-        self._flows = flows
-        self._drive = drive
 
     async def view(self, path: str, *, space: str | None = None, at: object = None) -> str:
         """Return a file's text.
@@ -308,12 +296,8 @@ class AsyncMemory(OfAgent):
         return made
 
 
-class Memory(OfAgent):
+class Memory(OfAgent[MemoryFlows]):
     """Files that outlive runs, for the sync client: the methods of `AsyncMemory`."""
-
-    def __init__(self, flows: MemoryFlows, drive: Drive) -> None:
-        self._flows = flows
-        self._drive = in_place(drive)
 
     view = sync(AsyncMemory.view)
     entry = sync(AsyncMemory.entry)

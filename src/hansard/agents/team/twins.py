@@ -11,7 +11,7 @@ from typing import Any
 
 from hansard.agents.board import OfAgent
 from hansard.agents.errors import NeedsSettling
-from hansard.agents.flow import AsyncDrive, Drive, Flow, Io, Watch, in_place, sync, sync_block
+from hansard.agents.flow import AsyncDrive, Flow, Io, Watch, sync, sync_block
 from hansard.agents.policy.permits import reads
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.recorder import UNTOUCHED, Call
@@ -309,13 +309,14 @@ class Condition:
         return label is None or label.flows_to(await self._engine.clearances.own())
 
 
-class AsyncTeam(OfAgent):
-    """Tasks and messages of the run, for the async client."""
-
+class _Team(OfAgent[WaitFlows]):
     def __init__(self, flows: WaitFlows, mail: MailFlows, drive: AsyncDrive) -> None:
-        self._flows = flows
+        super().__init__(flows, drive)
         self._mail = mail
-        self._drive = drive
+
+
+class AsyncTeam(_Team):
+    """Tasks and messages of the run, for the async client."""
 
     async def add(
         self,
@@ -451,13 +452,8 @@ class AsyncTeam(OfAgent):
         return await self._drive(self._mail.inbox())
 
 
-class Team(OfAgent):
+class Team(_Team):
     """Tasks and messages of the run, for the sync client: the methods of `AsyncTeam`."""
-
-    def __init__(self, flows: WaitFlows, mail: MailFlows, drive: Drive) -> None:
-        self._flows = flows
-        self._mail = mail
-        self._drive = in_place(drive)
 
     add = sync(AsyncTeam.add)
     claim = sync(AsyncTeam.claim)
