@@ -9,7 +9,7 @@ import asyncio
 import difflib
 import hashlib
 import inspect
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -19,6 +19,7 @@ from hansard.agents.edits import find_step
 from hansard.agents.exchange.files import Bad
 from hansard.agents.exchange.reader import import_events
 from hansard.agents.exchange.writer import export
+from hansard.agents.flow import done
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import Clock
@@ -604,30 +605,16 @@ class Given:
             SyncInLoop: Called inside a running event loop; use `when_async`.
         """
         refuse_in_loop()
-        plays = self._plays(program, dict(options))
-        try:
-            request = next(plays)
-            while True:
-                request = plays.send(_play_here(request))
-        except StopIteration as done:
-            result: Then = done.value
-            return result
+        return done(self._then(program, dict(options), _play_here))
 
     async def when_async(self, program: Program, **options: Unpack[RecordOptions]) -> Then:
         """Run a program as `when` does, inside a running event loop; one of the sync client runs in
         a thread.
         """
-        plays = self._plays(program, dict(options))
-        try:
-            request = next(plays)
-            while True:
-                request = plays.send(await _play_there(request))
-        except StopIteration as done:
-            result: Then = done.value
-            return result
+        return await self._then(program, dict(options), _play_there)
 
-    def _plays(self, program: Program, options: dict[str, Any]) -> Generator[_Play, _Played, Then]:
-        """Yield the programs to run in order; the caller runs each and sends its result back."""
+    async def _then(self, program: Program, options: dict[str, Any], play: _Play) -> Then:
+        """Run the programs of the history and then this one, each by `play`."""
         memory = Memory()
         for place, each in enumerate(self._history):
             if isinstance(each, Memory):
@@ -638,7 +625,7 @@ class Given:
             elif isinstance(each, str | Path):
                 memory.load(each)
             else:
-                played = yield _Play(each, memory, self._options)
+                played = await play(each, memory, self._options)
                 if played.error is not None and not isinstance(played.error, self._raises):
                     raise played.error
         for step, run in self._killed:
@@ -646,38 +633,35 @@ class Given:
         before = finished(memory.log.head())
         runs = finished(memory.log.runs())
         only = {"run": runs[0]} if len(runs) == 1 else {}
-        played = yield _Play(program, memory, only | self._options | options)
-        return Then(memory, before, played)
+        return Then(memory, before, await play(program, memory, only | self._options | options))
 
 
-class _Play(msgspec.Struct, frozen=True):
-    """A program to run over a memory."""
-
-    program: Program
-    memory: Memory
-    options: dict[str, Any]
+_Play = Callable[[Program, Memory, dict[str, Any]], Awaitable[_Played]]
+"""Runs a program over a memory, with options of the record."""
 
 
-def _play_here(request: _Play) -> _Played:
-    """Run a program in this thread; an exception it raises is part of the result."""
-    if inspect.iscoroutinefunction(request.program):
-        return asyncio.run(_play_there(request))
-    record = record_of(request.memory, _Watched, request.options)
+async def _play_here(program: Program, memory: Memory, options: dict[str, Any]) -> _Played:
+    """Run a program in this thread, without waiting; an exception it raises is part of the
+    result.
+    """
+    if inspect.iscoroutinefunction(program):
+        return asyncio.run(_play_there(program, memory, options))
+    record = record_of(memory, _Watched, options)
     try:
         with record:
-            return _Played(record.opened, request.program(record))
+            return _Played(record.opened, program(record))
     except Exception as error:  # noqa: BLE001 -- checked by `then_raises`, raised by the other checks
         return _Played(record.opened, error=error)
 
 
-async def _play_there(request: _Play) -> _Played:
+async def _play_there(program: Program, memory: Memory, options: dict[str, Any]) -> _Played:
     """Run a program on this loop; one of the sync client in a thread."""
-    if not inspect.iscoroutinefunction(request.program):
-        return await asyncio.to_thread(_play_here, request)
-    record = record_async_of(request.memory, _WatchedAsync, request.options)
+    if not inspect.iscoroutinefunction(program):
+        return await asyncio.to_thread(done, _play_here(program, memory, options))
+    record = record_async_of(memory, _WatchedAsync, options)
     try:
         async with record:
-            return _Played(record.opened, await request.program(record))
+            return _Played(record.opened, await program(record))
     except Exception as error:  # noqa: BLE001 -- checked by `then_raises`, raised by the other checks
         return _Played(record.opened, error=error)
 
