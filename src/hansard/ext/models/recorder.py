@@ -119,46 +119,46 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
 
     def send(self, inner: Callable[..., Any], client: Any, request: Any, options: Any) -> Any:
         """Send a request of a sync client of httpx or httpx2."""
-        about = self._about(str(request.url), request.method)
-        if about is None:
-            return inner(client, request, **options)
-        is_stream = options.pop("stream", False)
-        try:
-            session = ambient(f"{about.provider}'s client")
-            run: Run = asyncio.to_thread if isinstance(session, AsyncMixin) else _here
-            sends = partial(_send, run, inner, client, options)
-            body = request.read()
-            if len(body) > BODY_BYTES_MAX:
-                return _refused(request, too_large(), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            exchange = self._exchange(session, about, body, request, sends)
-            response = done(_Reply(exchange, exchange.items(), request, is_sync=True).response())
-        except HansardError as error:
-            return _refused(request, str(error))
-        if not is_stream:
-            response.read()
-        return response
+        return done(self._sent(inner, client, request, options, is_sync=True))
 
     async def send_async(
         self, inner: Callable[..., Any], client: Any, request: Any, options: Any
     ) -> Any:
         """Send a request of an async client of httpx or httpx2."""
+        return await self._sent(inner, client, request, options, is_sync=False)
+
+    async def _sent(
+        self,
+        inner: Callable[..., Any],
+        client: Any,
+        request: Any,
+        options: Any,
+        *,
+        is_sync: bool,
+    ) -> Any:
+        """Send a request of either client; of a sync one without waiting in this coroutine."""
         about = self._about(str(request.url), request.method)
         if about is None:
-            return await inner(client, request, **options)
+            response = inner(client, request, **options)
+            return response if is_sync else await response
         is_stream = options.pop("stream", False)
         try:
             session = ambient(f"{about.provider}'s client")
-            body = await request.aread()
+            body = request.read() if is_sync else await request.aread()
             if len(body) > BODY_BYTES_MAX:
                 return _refused(request, too_large(), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            sends = partial(_send, awaited, inner, client, options)
+            in_thread = is_sync and isinstance(session, AsyncMixin)
+            run: Run = asyncio.to_thread if in_thread else _here if is_sync else awaited
+            sends = partial(_send, run, inner, client, options)
             exchange = self._exchange(session, about, body, request, sends)
-            response = await _Reply(exchange, exchange.items_async(), request).response(
-                lingers=is_stream
-            )
+            items = exchange.items() if is_sync else exchange.items_async()
+            reply = _Reply(exchange, items, request, is_sync=is_sync)
+            response = await reply.response(lingers=is_stream and not is_sync)
         except HansardError as error:
             return _refused(request, str(error))
-        if not is_stream:
+        if not is_stream and is_sync:
+            response.read()
+        elif not is_stream:
             await response.aread()
         return response
 
