@@ -43,7 +43,6 @@ from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Recorded
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import join
-from hansard.domain.steps import Step
 from hansard.domain.values import Plain, Scrub
 from hansard.state.aggregates import History, changes_in_short, history, without_time
 
@@ -256,6 +255,8 @@ _MADE_UP = re.compile(
 class AggregateFlows(JointSteps):
     """A session's operations on the program's own aggregates."""
 
+    outlives_runs = True
+
     def __init__(self, engine: StepEngine) -> None:
         super().__init__(engine)
         self._known: dict[WorkspaceStream, int] = {}
@@ -304,14 +305,6 @@ class AggregateFlows(JointSteps):
             vars(each.aggregate).clear()
             vars(each.aggregate).update(vars(made))
             self._known[stream_of(kept)] = one["version"]
-
-    def plan(self, call: Call) -> Flow[Step | None]:
-        """Plan as for all shared effects. Aggregates outlive runs, so a fork uses its parent's: if
-        a fork shadows effects, a save counts as one.
-        """
-        if self.engine.settings.shadows and call.has_effects:
-            return (yield from self.engine.plan(call))
-        return (yield from super().plan(call))
 
     # ------------------------------------------------------------ get
 

@@ -71,7 +71,6 @@ from hansard.domain.memory.files import (
 )
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryInvalid, MemoryState
 from hansard.domain.roles.model import RoleDefined
-from hansard.domain.steps import Step
 from hansard.domain.values import load
 from hansard.state.memories import Memories
 
@@ -237,6 +236,8 @@ class TreeFile(msgspec.Struct, frozen=True):
 
 class MemoryFlows(JointSteps):
     """A session's operations on memory."""
+
+    outlives_runs = True
 
     def __init__(self, engine: StepEngine, rankers: Callable[[Embedder | None], Rankers]) -> None:
         super().__init__(engine)
@@ -724,14 +725,6 @@ class MemoryFlows(JointSteps):
                 check_change, engine.workspace, self._sight, space, whole, change, refusals, scrub
             )
         )
-
-    def plan(self, call: Call) -> Flow[Step | None]:
-        """Plan as for all shared effects. Memory outlives runs, so a fork uses its parent's: if a
-        fork shadows effects, a change counts as one.
-        """
-        if self.engine.settings.shadows and call.has_effects:
-            return (yield from self.engine.plan(call))
-        return (yield from super().plan(call))
 
     def revert(self, event: str, reason: str, space: str | None) -> Flow[dict[str, Any]]:
         """Undo a change of a space, named by its version ('@3') or its id."""

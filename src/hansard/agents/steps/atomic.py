@@ -280,6 +280,9 @@ class JointWrite(ABC):
 class JointSteps:
     """Steps of a session that read or write shared state."""
 
+    outlives_runs = False
+    """True for state that is not the run's: a fork uses its parent's."""
+
     def __init__(self, engine: StepEngine) -> None:
         self.engine = engine
 
@@ -367,9 +370,12 @@ class JointSteps:
         """Return the step that answers a call, or None to run it.
 
         An intent without an outcome, even in the shared stream, wrote nothing: it simply runs
-        again. A fork has its own shared state, so nothing of it is shadowed.
+        again. A fork has its own shared state, so nothing of it is shadowed, unless it outlives
+        runs: that is the parent's, and a fork that shadows effects shadows its changes.
         """
         engine, step = self.engine, call.step
+        if self.outlives_runs and engine.settings.shadows and call.has_effects:
+            return (yield from engine.plan(call))
         if step is None:
             engine.demand_writes(call)
             old = engine.ledger.recorded_call(call.place.call)
