@@ -311,9 +311,8 @@ async def edited(
             value = values.plain(edit.result, what, workspace.redaction)
             _check(target, value)
             own = _label(view, target)
-        packed = payloads.pack(value, f"{target.kind.value} of {target.name}")
-        for blob in packed.blobs:
-            await workspace.blobs.put(blob)
+        what = f"{target.kind.value} of {target.name}"
+        raw = await payloads.stored(workspace.blobs, value, what)
         message, step = target.message, target.step
         number = step.number if step is not None else (message.step or 0) if message else 0
         items[target.agent, target.call] = EditedResult(
@@ -321,7 +320,7 @@ async def edited(
             step=number,
             tool=step.tool if step is not None else "",
             call=target.call,
-            result=packed.raw,
+            result=raw,
             digest=digest(canonical(value)),
             by=actor.agent,
             reason=reason,

@@ -40,12 +40,9 @@ async def save(
     """
     bare = msgspec.structs.replace(caches.checked(cache), name="", version=1, history=[])
     plain = msgspec.to_builtins(workspace.clean(bare))
-    packed = payloads.pack(plain, "the action cache")
-    for blob in packed.blobs:
-        await workspace.blobs.put(blob)
     event = ActionsSaved(
         version=0,
-        cache=packed.raw,
+        cache=await payloads.stored(workspace.blobs, plain, "the action cache"),
         digest=digest(canonical(plain)),
         because=workspace.text(reason),
         run=cache.run,

@@ -214,10 +214,7 @@ async def packed(workspace: Workspace, plain: Mapping[str, str]) -> msgspec.Raw:
     """
     if workspace.clean(plain) is not plain:
         raise holds_secret("the experience")
-    made = payloads.pack(dict(plain), "the experience")
-    for blob in made.blobs:
-        await workspace.blobs.put(blob)
-    return made.raw
+    return await payloads.stored(workspace.blobs, dict(plain), "the experience")
 
 
 async def confirm(

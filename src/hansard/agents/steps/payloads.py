@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.steps import conversions
+from hansard.bus.log import Blobs
 from hansard.domain import value_types, values
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import BadValue
@@ -479,6 +480,14 @@ def pack(
     if len(one.raw) > INLINE_BYTES_MAX:
         one.move()
     return Packed(msgspec.Raw(one.raw), one.blobs, learned)
+
+
+async def stored(blobs: Blobs, value: Plain, where: str) -> msgspec.Raw:
+    """Return a value as an event holds it, after its blobs are stored."""
+    packed = pack(value, where)
+    for blob in packed.blobs:
+        await blobs.put(blob)
+    return packed.raw
 
 
 class Result(msgspec.Struct, frozen=True):

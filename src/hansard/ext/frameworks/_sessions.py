@@ -128,10 +128,8 @@ async def store_items(workspace: Workspace, items: list[Any], what: str) -> msgs
 
     Secrets are redacted. Raises BadValue for an item that cannot be recorded.
     """
-    packed = payloads.pack(values.plain(items, what, workspace.redaction), what)
-    for blob in packed.blobs:
-        await workspace.blobs.put(blob)
-    return packed.raw
+    plain = values.plain(items, what, workspace.redaction)
+    return await payloads.stored(workspace.blobs, plain, what)
 
 
 def report_usage(session: AnySession, usage: Any) -> None:
