@@ -28,7 +28,7 @@ Decode = Callable[[Any], Any]
 Same = Callable[[Any, Any], bool]
 
 
-class ValueType(msgspec.Struct, frozen=True, kw_only=True):
+class ValueType(msgspec.Struct, frozen=True):
     """The recording of a class's values.
 
     `encode` returns a recordable form, `decode` builds an equal value from it; `older` decodes the

@@ -133,22 +133,11 @@ def _same_scalar(back: Any, scalar: Any) -> bool:
 
 
 def _numpy_types(numpy: Any) -> list[ValueType]:
-    array = ValueType(
-        cls=numpy.ndarray,
-        tag="numpy.array.v1",
-        encode=_encode_array,
-        decode=_decode_array,
-        same=_same_array,
-        opaque=True,
-    )
-    scalar = ValueType(
-        cls=numpy.generic,
-        tag="numpy.scalar.v1",
-        encode=_encode_scalar,
-        decode=_decode_scalar,
-        same=_same_scalar,
-    )
-    return [array, scalar]
+    scalar = (numpy.generic, "numpy.scalar.v1", _encode_scalar, _decode_scalar, _same_scalar)
+    return [
+        _packed(numpy.ndarray, "numpy.array.v1", _encode_array, _decode_array, _same_array),
+        ValueType(*scalar),
+    ]
 
 
 # ---------------------------------------------------------------- Arrow and pandas
@@ -190,14 +179,7 @@ def _arrow_types(pyarrow: Any) -> list[ValueType]:
     return [_packed(pyarrow.Table, "arrow.table.v1", _to_stream, _from_stream, _same_table)]
 
 
-def _packed(
-    cls: type,
-    tag: str,
-    encode: value_types.Encode,
-    decode: value_types.Decode,
-    same: Callable[[Any, Any], bool],
-) -> ValueType:
-    return ValueType(cls=cls, tag=tag, encode=encode, decode=decode, same=same, opaque=True)
+_packed = functools.partial(ValueType, opaque=True)
 
 
 def _encode_frame(frame: Any) -> dict[str, Any]:
@@ -279,27 +261,13 @@ def _same_timedelta(back: Any, delta: Any) -> bool:
 def _pandas_types(pandas: Any) -> list[ValueType]:
     same_frame = functools.partial(_alike, "assert_frame_equal")
     same_series = functools.partial(_alike, "assert_series_equal")
-    timestamp = ValueType(
-        cls=pandas.Timestamp,
-        tag="pandas.timestamp.v1",
-        encode=_encode_timestamp,
-        decode=_decode_timestamp,
-        same=_same_timestamp,
-        plainly=True,
-    )
-    timedelta_type = ValueType(
-        cls=pandas.Timedelta,
-        tag="pandas.timedelta.v1",
-        encode=_encode_timedelta,
-        decode=_decode_timedelta,
-        same=_same_timedelta,
-        plainly=True,
-    )
+    stamp = (pandas.Timestamp, "pandas.timestamp.v1", _encode_timestamp, _decode_timestamp)
+    delta = (pandas.Timedelta, "pandas.timedelta.v1", _encode_timedelta, _decode_timedelta)
     return [
         _packed(pandas.DataFrame, "pandas.frame.v1", _encode_frame, _decode_frame, same_frame),
         _packed(pandas.Series, "pandas.series.v1", _encode_series, _decode_series, same_series),
-        timestamp,
-        timedelta_type,
+        ValueType(*stamp, _same_timestamp, plainly=True),
+        ValueType(*delta, _same_timedelta, plainly=True),
         _singleton(pandas.NaT, "pandas.nat.v1"),
         _singleton(pandas.NA, "pandas.na.v1"),
     ]
