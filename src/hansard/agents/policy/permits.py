@@ -7,6 +7,7 @@ defined role permits what its rules allow, a withdrawn role nothing: see
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -145,39 +146,29 @@ class Need(msgspec.Struct, frozen=True):
     name: str
 
 
-def states(tag: str) -> Need:
-    """Return the need to record an event of a type."""
-    return Need(KIND, tag)
+states = functools.partial(Need, KIND)
+"""Return the need to record an event of a type, given its tag."""
 
+reads = functools.partial(Need, READ)
+"""Return the need to read a key of the board."""
 
-def reads(key: str) -> Need:
-    """Return the need to read a key of the board."""
-    return Need(READ, key)
+writes = functools.partial(Need, KEY)
+"""Return the need to write a key of the board."""
 
+claims = functools.partial(Need, TASK)
+"""Return the need to claim tasks that are meant for a role."""
 
-def writes(key: str) -> Need:
-    """Return the need to write a key of the board."""
-    return Need(KEY, key)
+counts = functools.partial(Need, BUDGET)
+"""Return the need to count calls on a budget of the run."""
 
+saves = functools.partial(Need, SAVE)
+"""Return the need to save aggregates of a type."""
 
-def claims(role: str) -> Need:
-    """Return the need to claim tasks that are meant for a role."""
-    return Need(TASK, role)
+rebuilds = functools.partial(Need, REBUILD)
+"""Return the need to get aggregates of a type."""
 
-
-def counts(budget: str) -> Need:
-    """Return the need to count calls on a budget of the run."""
-    return Need(BUDGET, budget)
-
-
-def saves(aggregate: str) -> Need:
-    """Return the need to save aggregates of a type."""
-    return Need(SAVE, aggregate)
-
-
-def rebuilds(aggregate: str) -> Need:
-    """Return the need to get aggregates of a type."""
-    return Need(REBUILD, aggregate)
+views = functools.partial(Need, VIEW)
+"""Return the need to see a role's view."""
 
 
 def prompts() -> Need:
@@ -203,11 +194,6 @@ def sees_file(space: str, path: str) -> Need:
 def changes_file(space: str, path: str) -> Need:
     """Return the need to change a file of memory."""
     return Need(CHANGE_FILE, behind_space(space, path))
-
-
-def views(role: str) -> Need:
-    """Return the need to see a role's view."""
-    return Need(VIEW, role)
 
 
 def trusts(trust: Trust, name: str) -> Need:
