@@ -44,6 +44,7 @@ from hansard.projections.table_files import (
     WriteLock,
     new_folder,
     private,
+    sync_folder,
 )
 
 # Texts for the full-text index: of an event, of a question, and of a match.
@@ -481,11 +482,7 @@ class IndexPlace(TableFiles, frozen=True):
             for end in ("-wal", "-shm"):
                 self.path.with_name(self.path.name + end).unlink(missing_ok=True)
             self.fresh.replace(self.path)
-            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_folder(self.path.parent)
 
     @contextlib.contextmanager
     def reading(self) -> Generator[None]:

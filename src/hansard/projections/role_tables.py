@@ -49,7 +49,7 @@ from hansard.projections.rows import digest as rows_digest
 from hansard.projections.runner import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, Source, to_its_end
 from hansard.projections.snapshots import Publisher, newest
 from hansard.projections.store import Store
-from hansard.projections.table_files import TableFiles, WriteLock, schema_digest
+from hansard.projections.table_files import TableFiles, WriteLock, schema_digest, sync_folder
 
 # A role's view of the log, commit by commit: filtered and rewritten before it is projected.
 #
@@ -382,7 +382,7 @@ def keep(place: TableFiles, kept: Kept) -> None:
 def drop(place: TableFiles) -> None:
     """Remove the stored state, also on disk: the next update rebuilds the tables."""
     _feed(place).unlink(missing_ok=True)
-    place.settle()
+    sync_folder(place.path.parent)
 
 
 def forget(place: TableFiles) -> None:

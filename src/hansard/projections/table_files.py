@@ -169,15 +169,7 @@ class TableFiles(msgspec.Struct, frozen=True):
         self.withdraw()
         wal(self.path).unlink(missing_ok=True)
         self.fresh.replace(self.path)
-        self.settle()
-
-    def settle(self) -> None:
-        """Sync the directory entries to disk."""
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self.path.parent)
 
 
 def role_place(data_dir: Path, workspace: str, role: str) -> TableFiles:
@@ -190,6 +182,15 @@ def role_places(data_dir: Path, workspace: str) -> list[TableFiles]:
     """Return the files of all roles' existing tables. Raises BadName."""
     folder = data_dir / "projections" / "roles" / workspace_name(workspace)
     return [TableFiles(path) for path in sorted(folder.glob("*.duckdb"))]
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync a folder's entries to disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def away(path: Path) -> None:
