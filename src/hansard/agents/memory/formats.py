@@ -594,12 +594,6 @@ class Read(msgspec.Struct, frozen=True):
     lines: Mapping[Place, int]
 
 
-class _Twice(ValueError):
-    def __init__(self, key: str) -> None:
-        super().__init__(key)
-        self.key = key
-
-
 def tools_of(text: str) -> list[Tool]:
     """Return the tools named in a valid `tools.json`."""
     value = json.loads(text)
@@ -657,21 +651,24 @@ def agent_problems(path: str, text: str, *, named: bool) -> list[Problem]:
 
 
 def _read(path: str, text: str, schema: Mapping[str, Any], kind: str) -> Read | list[Problem]:
+    lines: dict[Place, int] = {}
+    twice: list[Problem] = []
     try:
-        lines = dict(_places(text))
-        value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
-    except _TooDeep as error:
-        return [
-            Problem(path, error.line, "json.depth", "deeper", f"at most {JSON_DEPTH_MAX} levels")
-        ]
-    except _Twice as error:
-        line = _second(text, error.key)
-        return [Problem(path, line, "json.duplicate-key", shorten(error.key), "each name once")]
+        for place, line in _places(text):
+            if place in lines:
+                name = shorten(str(place[-1]))
+                twice.append(Problem(path, line, "json.duplicate-key", name, "each name once"))
+            lines[place] = line
+        value = json.loads(text, parse_constant=_no_constant)
+    except _Bad as deep:
+        return [Problem(path, *deep.problem)]
     except json.JSONDecodeError as error:
         actual = text.split("\n")[error.lineno - 1]
         return [Problem(path, error.lineno, "json.syntax", shorten(actual), f"JSON: {error.msg}")]
     except ValueError as error:
         return [Problem(path, 1, "json.number", shorten(str(error)), "a number of JSON")]
+    if twice:
+        return twice[:1]
     checker = library("jsonschema").Draft202012Validator(schema)
     bad = [_problem_of(path, kind, lines, error) for error in checker.iter_errors(value)]
     return sorted(bad) if bad else Read(value, lines)
@@ -693,38 +690,14 @@ def _problem_of(path: str, kind: str, lines: Mapping[Place, int], error: Any) ->
     return Problem(path, lines.get(place, 1), f"{kind}.{rule}", shorten(actual), allowed)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _Twice(next(name for at, name in enumerate(names) if name in names[:at]))
-    return fields
-
-
 def _no_constant(name: str) -> Any:
     raise ValueError(name)
-
-
-def _second(text: str, key: str) -> int:
-    """Return the position of the second occurrence of a key within its object."""
-    seen: set[Place] = set()
-    for place, line in _places(text):
-        if place and place[-1] == key and place in seen:
-            return line
-        seen.add(place)
-    return 1
-
-
-class _TooDeep(ValueError):
-    def __init__(self, line: int) -> None:
-        super().__init__(line)
-        self.line = line
 
 
 def _places(text: str) -> Iterator[tuple[Place, int]]:
     """Yield the path and line of each value of a JSON text; a member's line is that of its name.
 
-    Accepts invalid JSON too; the result is then meaningless.
+    Accepts invalid JSON too; the result is then meaningless. Raises _Bad.
     """
     path: list[str | int] = []
     kinds: list[str] = []
@@ -756,7 +729,8 @@ def _places(text: str) -> Iterator[tuple[Place, int]]:
                 path.append(0 if word == "[" else "")
                 expects_key = word == "{"
                 if len(kinds) > JSON_DEPTH_MAX:
-                    raise _TooDeep(line)
+                    most = f"at most {JSON_DEPTH_MAX} levels"
+                    raise _Bad(line, "json.depth", "deeper", most)
 
 
 def _unquoted(word: str) -> str:
