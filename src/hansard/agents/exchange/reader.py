@@ -50,7 +50,6 @@ from hansard.domain.errors import BadName, Corrupt, RecordError, UnknownEvent
 from hansard.domain.events import Commit, Event, Tx
 from hansard.domain.ids import (
     AgentStream,
-    KeyStream,
     RunStream,
     StreamId,
     WorkspaceStream,
@@ -546,19 +545,11 @@ def _events(commit: Commit) -> Iterator[Event | None]:
 
 def _check_names(stream: StreamId) -> None:
     """Raise BadName for a stream whose names are malformed."""
-    match stream:
-        case RunStream(run):
-            ids.name("run", run)
-        case AgentStream(run, role, agent):
-            for kind, name in (("run", run), ("role", role), ("agent", agent)):
-                ids.name(kind, name)
-        case KeyStream(run, key):
-            ids.name("run", run)
-            ids.name("key", key)
-        case WorkspaceStream(kind, name):
-            ids.name(kind, name)
-        case _:
-            assert_never(stream)
+    named = msgspec.structs.asdict(stream)
+    if isinstance(stream, WorkspaceStream):
+        named = {stream.kind: stream.id}
+    for kind, name in named.items():
+        ids.name(kind, name)
 
 
 def _check_origin(origin: Origin) -> None:
