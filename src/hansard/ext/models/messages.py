@@ -14,11 +14,8 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.artifacts.versions import of_commits
 from hansard.agents.workspace import Workspace
-from hansard.bus.log import Stored
-from hansard.domain.ids import WorkspaceStream
-from hansard.domain.prompt import KIND, PROMPTS, USES_MAX, filled_in, variables
+from hansard.domain.prompt import PROMPTS, USES_MAX, filled_in, variables
 from hansard.domain.steps import PromptUse
 from hansard.ext.models.providers import Facts, Message
 
@@ -102,14 +99,11 @@ class PromptMatcher:
     @classmethod
     async def of(cls, workspace: Workspace) -> PromptMatcher:
         """Index all versions of all prompts of a workspace."""
-        streams: dict[str, list[Stored]] = {}
-        for stored in await workspace.log.read_kind(KIND):
-            if isinstance(stored.stream, WorkspaceStream):
-                streams.setdefault(stored.stream.id, []).append(stored)
+        states = await workspace.repository.read_all(PROMPTS)
         return cls(
             (name, number, event.text)
-            for name, commits in sorted(streams.items())
-            for number, event in sorted(of_commits(PROMPTS, commits).state.versions.items())
+            for name, state in sorted(states.items())
+            for number, event in sorted(state.versions.items())
             if event.text
         )
 
