@@ -21,10 +21,9 @@ from hansard.projections.table_files import TableFiles as Tables
 from tests.real import support
 from tests.real.converters import mcpmark
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.thorough]
 
 OPUS, SONNET = "button-claude-opus-4-6", "claude-sonnet-4-5"
-TOOLS, PRECONDITIONS = "tool-calling", "with-preconditions"
 
 
 @contextlib.contextmanager
@@ -47,50 +46,15 @@ def projected(place: support.Place) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def taus(real_data: Path, tmp_path_factory) -> Iterator[Store]:
-    """tau-bench and tau2-bench."""
+    """tau2-bench."""
+    folder = real_data / "tau2-bench" / "dev"
     with support.opened(tmp_path_factory.mktemp("taus")) as place:
-        tau, tau2 = real_data / "tau-bench" / "dev", real_data / "tau2-bench" / "dev"
-        for format_, file, experiment, arm in (
-            ("tau-bench", tau / "gpt-4o-airline.json", "airline", "gpt-4o"),
-            ("tau-bench", tau / "agentverify_tool-calling_retail0-99.json", "retail", TOOLS),
-            (
-                "tau-bench",
-                tau / "agentverify_tool-calling-with-preconditions_retail0-99.json",
-                "retail",
-                PRECONDITIONS,
-            ),
-            ("tau2-bench", tau2 / "airline_button-claude-opus-4-6_distyl.json", "tau2", OPUS),
-            ("tau2-bench", tau2 / "airline_claude-sonnet-4-5_aide.json", "tau2", SONNET),
-        ):
-            place.imported(format_, file, experiment, arm)
+        place.imported("tau2-bench", folder / f"airline_{OPUS}_distyl.json", "tau2", OPUS)
+        place.imported("tau2-bench", folder / f"airline_{SONNET}_aide.json", "tau2", SONNET)
         with projected(place) as store:
             yield store
 
 
-@pytest.mark.thorough(
-    quick="real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
-)
-def test_two_ways_to_prompt_on_retail_are_not_distinguished(taus: Store):
-    """0.73 against 0.70 of 100 tasks; only one of both succeeds on 14 and 11; p = 0.69."""
-    rows = taus.all(
-        "SELECT arm, baseline, base_mean, arm_mean, wins, losses, round(mcnemar_p, 2), verdict, "
-        "tasks, unmatched, base_missing + arm_missing FROM comparisons('retail', against := $1) "
-        'WHERE "default"',
-        [TOOLS],
-    )
-    assert rows == [(PRECONDITIONS, TOOLS, 0.73, 0.70, 11, 14, 0.69, "cannot tell", 100, 0, 0)]
-    other = taus.all(
-        "SELECT wins, losses, round(mcnemar_p, 2), verdict "
-        "FROM comparisons('retail', against := $1) "
-        'WHERE "default"',
-        [PRECONDITIONS],
-    )
-    assert other == [(14, 11, 0.69, "cannot tell")]
-
-
-@pytest.mark.thorough(
-    quick="real/test_tau2_bench.py::test_the_published_claim_comes_out_of_the_record"
-)
 def test_success_and_cost_of_two_systems_on_tau2(taus: Store):
     """76.0 and 72.0 percent, at 0.41363 and 0.28886496 dollars a task."""
     success = taus.all(
@@ -112,23 +76,6 @@ def test_success_and_cost_of_two_systems_on_tau2(taus: Store):
         "WHERE o.metric = 'user_cost' AND abs(o.value - t.user_cost) > 1e-9"
     )
     assert users == [(0,)]  # what the source claims for the simulated user is its messages' sum
-
-
-@pytest.mark.thorough(quick="statistics/test_laws.py::test_of_several_metrics_none_is_chosen")
-def test_of_what_tau2_measures_nothing_is_chosen_silently(taus: Store):
-    """All four metrics are shown; none has a verdict until it is named."""
-    rows = taus.rows("FROM comparisons('tau2') WHERE \"default\" ORDER BY metric")
-    verdicts = {row["metric"]: (row["better"], row["verdict"]) for row in rows}
-    none = "no metric named"
-    assert verdicts == {
-        "agent_cost": ("lower", none),
-        "duration": ("lower", none),
-        "reward": ("higher", none),
-        "user_cost": ("lower", none),
-    }
-    for metric in verdicts:
-        [row] = taus.rows(f"FROM comparisons('tau2', only_metric := '{metric}') WHERE \"default\"")
-        assert row["verdict"] in {"better", "worse", "cannot tell"}
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +107,6 @@ def published(real_data: Path):
     return summary["overall"]
 
 
-@pytest.mark.thorough
 def test_pass_of_ten_models(models: Store, published):
     """MCPMark's summary: pass@1, and of the models with four runs pass@4 and pass^4."""
     curves = models.all(
@@ -176,7 +122,6 @@ def test_pass_of_ten_models(models: Store, published):
             assert shares[model, 4][1:] == (summary["pass@4"], summary["pass^4"]), model
 
 
-@pytest.mark.thorough
 def test_the_deviation_over_runs_of_ten_models(models: Store, published):
     """The summary's deviation of pass@1 is that of a population of four whole runs."""
     deviations = models.all(
@@ -202,7 +147,6 @@ TOTALS = {
 """Metrics, and how the summary calls their sum and mean."""
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("metric", TOTALS)
 def test_what_ten_models_used_up(models: Store, published, metric):
     """Time, tokens and turns: sums and means over all runs, as the summary has them."""
@@ -218,7 +162,6 @@ def test_what_ten_models_used_up(models: Store, published, metric):
     assert len(rows) == 10
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("service", ["filesystem", "github", "notion", "playwright", "postgres"])
 def test_pass_of_ten_models_by_service(models: Store, real_data: Path, service):
     """The summary's parts: pass@1 by service, which is the workflow of a run."""

@@ -12,23 +12,12 @@ from hansard.client.opening import reading
 from hansard.domain.roles import check as role_file
 from hansard.domain.roles.model import RoleDefined, RoleRule
 from tests.real import support
-from tests.real.converters import crewai, who_and_when
+from tests.real.converters import who_and_when
 
 pytestmark = pytest.mark.real
 
 MISTAKEN_LABELS = {"Algorithm-Generated/15": ("Verification_Expert", "Boggle_Board_Expert")}
 """Cases where the source blames an agent other than the author of the message at that step."""
-
-
-def rules_of(role: str) -> RoleDefined:
-    """Return rules by which a role sees its own work, the roster and the messages of others."""
-    return RoleDefined(
-        sees=(
-            RoleRule("its own work", roles=(role,)),
-            RoleRule("who is there", ("run.agent_joined",)),
-            RoleRule("what others say", ("message.added",), fields=("role", "content")),
-        )
-    )
 
 
 def alone(role: str) -> RoleDefined:
@@ -178,34 +167,3 @@ def test_what_the_agent_knew_that_made_the_mistake(place, failed, seen):
         assert [line["id"] for line in events] == [line.id for _, line in whole[: len(events)]]
         assert address not in output.out.replace(f'"address":"{address}"', "")
     assert differ == MISTAKEN_LABELS
-
-
-@pytest.mark.thorough(quick="test_each_role_sees_the_messages_of_its_agents_and_no_others")
-def test_crews_see_what_their_rules_show(real_data, tmp_path_factory):
-    """Each crew member sees its own work and the messages that a rule shows."""
-    folder = real_data / "llm-cassettes"
-    runs = list(crewai.convert(folder / "dev" / "crewai-multi-role"))
-    expected = json.loads((folder / "crewai_roles.json").read_bytes())
-    for run in runs:
-        assert sorted(run["roles"]) == expected[f"{run['run']}.yaml"], run["run"]
-    with support.opened(tmp_path_factory.mktemp("crews")) as place:
-        crews = teams(place, runs, tmp_path_factory.mktemp("crews-roles"), rules_of)
-        assert len(crews) == len(runs) == 9
-        seen = views_of(place, crews)
-        for team in crews:
-            assert len(team.roster) in (2, 3)
-            for agent, role in team.roster.items():
-                lines = [line for _, line in seen[team.name, role].events]
-                messages = [line for line in lines if line.type == "message.added.v1"]
-                assert [
-                    (line.agent, json.loads(bytes(line.data))["content"]) for line in messages
-                ] == [(who, data["content"]) for who, _, data in team.messages]
-                others = [line for line in messages if line.agent != agent]
-                assert all(
-                    json.loads(bytes(line.data)).keys() <= {"role", "content"} for line in others
-                )
-                rest = [line for line in lines if line.type.startswith(("step.", "tool."))]
-                assert {line.agent for line in rest} <= {agent}
-                _, address, _ = [each for each in team.messages if each[0] == agent][-1]
-                head = place.call("knew", address, "--json").lines[0]
-                assert (head["agent"], head["role"]) == (agent, role)

@@ -339,16 +339,6 @@ def test_other_rules_make_other_tables(tmp_path):
     assert {path.suffix for path in left} == {".lock", ".key"}
 
 
-@pytest.mark.thorough(quick="projections/test_runner.py::test_another_log_is_noticed")
-def test_another_log_makes_other_tables(tmp_path):
-    """A log that begins again is not gone on with."""
-    place = bring(planted(), tmp_path, RULES)
-    log = Log()
-    log.add(ADA, 1, [message_added("another")])
-    bring(log, tmp_path, RULES)
-    assert digests(place)["events"].rows == 1
-
-
 @pytest.mark.thorough(
     quick="roles/test_view.py::test_a_hashed_value_is_distinguishable_and_no_more"
 )

@@ -305,30 +305,6 @@ async def test_an_end_is_an_end_where_nobody_reads(setup: Setup, end: str):
     await kept.is_gone()
 
 
-@pytest.mark.thorough(quick="test_who_says_much_waits_and_nothing_is_lost_or_reordered")
-async def test_several_servers_wait_for_their_client(setup: Setup):
-    """A server that floods does not delay another; each one's order is kept."""
-    kept = [Kept(setup.sent.with_name(name)) for name in ("a", "b")]
-    declared = {
-        each.file.name: {"command": sys.executable, "args": [str(FLOOD), str(each.file)]}
-        for each in kept
-    }
-    file = setup.sent.with_name("servers.json")
-    file.write_text(json.dumps({"mcpServers": declared}))
-    async with late(setup, "--servers", file) as client:
-        await client.begin("tools/call", name="a__flood", arguments={})
-        assert await kept[0].waits() * LINE_BYTES < 2 * KEPT_BYTES_MAX
-        many = 2 * INBOX_MAX
-        second = await client.begin("tools/call", name="b__flood", arguments={"many": many})
-        received = numbers(await client.until(second))
-        assert kept[1].notifications == many
-        ordered = [number for number in received if number < many]
-        assert len(ordered) == 2 * many  # both servers' first ones
-        assert await client.leave() == 0
-    for each in kept:
-        await each.is_gone()
-
-
 @contextlib.asynccontextmanager
 async def streaming(many: int) -> AsyncGenerator[tuple[str, list[int]]]:
     """Serve over HTTP a call with so many notifications; yield the address and the number sent."""

@@ -27,7 +27,6 @@ from hansard.service.mcp.offers import (
     offers,
 )
 from tests.cli.support import Call
-from tests.experience import journeys
 from tests.faults._warm import python
 from tests.integrations.mcp.support import SCENARIO_S, Setup, Wire, text, wire
 from tests.late import LATE
@@ -705,63 +704,6 @@ async def test_a_harness_has_its_memory_over_mcp(setup: Setup):
         assert shown.messages[0].content.text.startswith("/remember Be brief.")
 
 
-@pytest.mark.thorough(
-    quick="service/test_kept_experiences.py::test_what_left_a_run_is_shown_by_what_the_role_sees"
-)
-async def test_a_client_finds_and_reads_experiences_and_what_left_a_run(setup: Setup):
-    """Experiences that fit and calls of a run are read; unknown names are refused."""
-    async with (
-        hansard.connect_async(setup.workspace, data_dir=setup.data_dir) as record,
-        lines(setup, "ada") as ada,
-    ):
-        runs = [await journeys.booked(record, city) for city in ("Ulm", "Bern")]
-        await journeys.kept(record, "journey", runs)
-        [listed] = (await ada.get("experiences_list"))["experiences"]
-        assert (listed["experience"], listed["standing"]) == ("journey", "confirmed")
-        [hit] = (await ada.get("experiences_find", task=journeys.TASK))["hits"]
-        assert (hit["experience"], hit["params"]) == ("journey", {"journey": "Linz"})
-        experience = await ada.get("experiences_get", name=hit["experience"])
-        assert (experience["name"], experience["version"]) == ("journey", 2)
-        assert "After `search`: `book`" in experience["content"]["SKILL.md"]
-        assert "no version 9" in await ada.refused("experiences_get", name="journey", version=9)
-        assert "was not found" in await ada.refused("experiences_get", name="none")
-        left = await ada.get("egress", run=runs[0])
-        calls = [(each["tool"], each["arguments"]) for each in left]
-        assert calls == [("search", {"city": "Ulm"}), ("book", {"city": "Ulm"})]
-        assert "was not found" in await ada.refused("egress", run="none")
-
-
 async def in_a_run(client: Team) -> dict[str, Any]:
     """Begin a run and return arguments that name it."""
     return {"run_id": (await client.get("start_run", workflow="w"))["run_id"]}
-
-
-@pytest.mark.thorough(quick="service/test_attacks.py::test_rules_that_change")
-async def test_a_role_whose_rules_change_goes_by_the_new_ones_at_once(setup: Setup, house: House):
-    """Each next call of a connected client is answered once, by the rules of now."""
-    await asyncio.to_thread(house.apply, ROLES)
-    login = await asyncio.to_thread(house.login, "rob", "reader")
-    restricted = Setup(house.data_dir, house.workspace, setup.sent)
-    where = ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard", *SERVE]
-    wider = ROLES.replace('"findings/**"', '"findings/**", "drafts/**"')
-    async with wire(restricted, where) as client:
-        await client.greet()
-        rob = Team(client)
-        run = (await rob.get("start_run"))["run_id"]
-        assert "drafts/1" in await rob.refused("board_put", run_id=run, key="drafts/1", value=1)
-        await asyncio.to_thread(house.apply, wider)
-        await rob.get("board_add", run_id=run, key="drafts/1", amount=1)
-        entry = await rob.get("board_entry", run_id=run, key="drafts/1")
-        assert entry["value"] == 1
-        await asyncio.to_thread(house.apply, ROLES)
-        for tool, arguments in (
-            ("board_add", {"run_id": run, "key": "drafts/1", "amount": 1}),
-            ("board_entry", {"run_id": run, "key": "drafts/1"}),
-            ("sql", {"query": "SELECT 1"}),
-        ):
-            why = await rob.refused(tool, **arguments)
-            assert "hansard up" not in why
-            assert tool == "sql" or "role reader does not allow" in why
-        await asyncio.to_thread(house.apply, wider)
-        entry = await rob.get("board_entry", run_id=run, key="drafts/1")
-        assert entry["value"] == 1  # what was refused was not done
