@@ -295,6 +295,20 @@ def test_an_error_says_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "execute" in frames(fails(tmp_path))
 
 
+def test_an_uncaught_error_outside_a_session_has_the_programs_frames(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Of an error of connect() or of a record, too, Python reports no frame of the package."""
+    with hansard.connect(data_dir=tmp_path) as record:
+        try:
+            record.state("nope")
+        except hansard.errors.NotFound as error:
+            sys.excepthook(type(error), error, error.__traceback__)
+    shown = capsys.readouterr().err
+    assert shown.count('  File "') == 1
+    assert "NotFound: run 'nope' was not found" in shown
+
+
 def test_a_refused_call_is_not_only_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A resume alone meets the same refusal: the note says so."""
     monkeypatch.setattr(sys, "argv", ["mail.py"])

@@ -27,7 +27,6 @@ from hansard.client.options import (
     BeginOptions,
     Defaults,
     SessionOptions,
-    hide_if_uncaught,
     program_name,
     session_options,
 )
@@ -153,9 +152,8 @@ class OpeningRequest(msgspec.Struct, frozen=True, kw_only=True):
         begins = {key: self.options[key] for key in self.options if key in _BEGINS}
         rules = {key: self.options[key] for key in RULES if self.options.get(key) is not None}
         fields = {key: self.options[key] for key in self.options if key in _SETTINGS}
-        if fields.get("nats") is not None:
-            fields["nats_url"] = fields["nats"]
-        fields.pop("nats", None)
+        if (nats := fields.pop("nats", None)) is not None:
+            fields["nats_url"] = nats
         settings = opening.settings_of({**fields, "workspace": self.workspace})
         if settings.credentials is not None:
             from hansard.operations.protocol.faults import NotOffered  # noqa: PLC0415 -- 'hansard runs' needs no protocol
@@ -171,8 +169,7 @@ class OpeningRequest(msgspec.Struct, frozen=True, kw_only=True):
             if program_name() not in NEVER_RESUMED:
                 note, request = await _resumable(workspace, settings, request, begins, agent, role)
             opened = await agents.open_agent(workspace, agent, role, request, post, pending)
-        except BaseException as error:
-            hide_if_uncaught(error)
+        except BaseException:
             if note is not None:
                 note.close(is_done=False)
             await workspace.close()

@@ -55,8 +55,9 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
     if fields.get("credentials") is not None:
         fields["credentials"] = os.fspath(fields["credentials"])
     environment = configuration.of_this_program(os.environ)
-    from hansard.client.options import show_own_frames  # noqa: PLC0415 -- imports the engine of steps
+    from hansard.client.options import hide_if_uncaught, show_own_frames  # noqa: PLC0415 -- they import the engine of steps
 
+    hide_if_uncaught()
     configuration.demand_continued(fields.get("run"))
     settings = configuration.load(environment, **fields)
     show_own_frames(shown=settings.debug)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import shlex
 import sys
@@ -475,17 +476,15 @@ def explain(error: BaseException, run: str, step: str, settle: str = "") -> None
     _hide(error)
 
 
-def hide_if_uncaught(error: BaseException) -> None:
-    """Hide the frames of this package if Python reports the exception as uncaught.
-
-    For an exception that leaves the package by the caller's own line, which adds frames on its way.
-    """
+@functools.cache
+def hide_if_uncaught() -> None:
+    """Let Python report uncaught errors of this package without its frames, from now on."""
     report = sys.excepthook
 
-    def reported(kind: type[BaseException], value: BaseException, trace: Any) -> None:
-        if value is error:
+    def reported(kind: type[BaseException], value: BaseException, _: Any) -> None:
+        if isinstance(value, HansardError):
             _hide(value)
-        report(kind, value, value.__traceback__ if value is error else trace)
+        report(kind, value, value.__traceback__)
 
     sys.excepthook = reported
 
