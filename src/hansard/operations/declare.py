@@ -777,14 +777,17 @@ def _derived(
     )
 
 
-_RAISES = re.compile(r"\s+Raises\b")
 _ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
+_SECTIONS = re.compile(r"\n(?:Args|Raises|Returns|Yields):\n|\s+Raises\b")
+
+
+def described(doc: str) -> tuple[str, dict[str, str]]:
+    """Return a docstring's description, and that of each parameter."""
+    listed = doc.partition("\nArgs:\n")[2].partition("\n\n")[0]
+    about = {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(listed)}
+    return _SECTIONS.split(doc)[0].strip(), about
 
 
 def documented(operation: Operation) -> tuple[str, dict[str, str]]:
     """Return an operation's description, and that of each parameter, from its docstring."""
-    text, _, rest = (operation.request.__doc__ or "").partition("\nArgs:\n")
-    text = _RAISES.split(text)[0]
-    listed = rest.partition("\n\n")[0]
-    arguments = {name: re.sub(r"\s+", " ", about) for name, about in _ARGUMENT.findall(listed)}
-    return text.strip(), arguments
+    return described(operation.request.__doc__ or "")

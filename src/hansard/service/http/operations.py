@@ -19,9 +19,18 @@ from typing import Annotated, Any, Union, Unpack, get_args, get_origin, get_type
 import msgspec
 
 from hansard.bus import slices
-from hansard.operations.declare import By, Codec, Method, Noun, OperationMethod, Part, TrustedMethod
+from hansard.operations.declare import (
+    By,
+    Codec,
+    Method,
+    Noun,
+    OperationMethod,
+    Part,
+    TrustedMethod,
+    described,
+)
 from hansard.operations.record import RecordOperations
-from hansard.service.http.routes import BASE, Context, Parameter, Place, Route, described
+from hansard.service.http.routes import BASE, Context, Parameter, Place, Route
 
 OWN = frozenset({"record.sql", "record.otel.settle"})
 """Operations without a derived route: SQL has one of its own, the receiver calls the other."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import re
 import types
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -20,7 +19,7 @@ from starlette.requests import Request
 from hansard.agents.access.principals import Principal
 from hansard.client.record import AsyncRecord
 from hansard.domain.errors import BadOption, BadValue
-from hansard.operations.declare import Async
+from hansard.operations.declare import Async, described
 from hansard.operations.protocol.faults import NotOffered
 from hansard.operations.record import RecordOperations
 from hansard.service.http.records import OpenWorkspace
@@ -285,16 +284,6 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 COMMON = ("wait_for",)
 """Parameters of the query of every route of a workspace."""
-
-_ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
-_SECTIONS = re.compile(r"\n(?:Args|Raises|Returns|Yields):\n|\s+Raises\b")
-
-
-def described(doc: str) -> tuple[str, dict[str, str]]:
-    """Return a docstring's description, and that of each parameter."""
-    listed = doc.partition("\nArgs:\n")[2].partition("\n\n")[0]
-    about = {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(listed)}
-    return _SECTIONS.split(doc)[0].strip(), about
 
 
 def _is_response(hint: Any) -> bool:
