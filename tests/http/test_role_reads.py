@@ -85,6 +85,7 @@ async def test_reads(lab: Lab, tmp_path: Path) -> None:
         assert ["status"] in [each["path"] for each in changed["changes"]]
         assert (await get(reader, f"/runs/{run}/board"))["keys"] == []
         assert await get(reader, "/inbox") == {"approvals": [], "doubts": None}
+        assert (await get(reader, "/audit"))["lines"][-1]["kind"] == "audited"
         answer = await reader.http.get(reader.at("/runs"), params={"text": "blue"})
         assert len(answer.json()["runs"]) == 2, "labels are part of run.started"
         for path in ("/tasks", "/knew", "/diff/last", "/events/1.1", "/events/14.0"):

@@ -7,9 +7,9 @@ that an operation gives it (`record.why`, `record.experiments.compare`); the oth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
@@ -31,8 +31,6 @@ from hansard.projections import full_text
 from hansard.projections.errors import Held, Unusable
 from hansard.projections.snapshots import Reader
 from hansard.service.http.routes import Context, read
-
-T = TypeVar("T")
 
 HITS_MAX = 200
 """Most events that one search returns."""
@@ -64,12 +62,6 @@ def _block(block: Any) -> dict[str, Any]:
     if isinstance(block, comparison_parts.Plot):
         return {"block": name, "kind": block.kind, "metric": block.part.metric}
     return {"block": name, **msgspec.structs.asdict(block)}
-
-
-async def read_tables(context: Context, what: str, reads: Callable[[Reader], T]) -> T:
-    """Run a read on the tables of the whole record. Raises NotOffered for a role."""
-    tables = context.trusted(what)._local.opened_tables()  # noqa: SLF001 -- one package with it
-    return await tables.read(reads)
 
 
 # ---------------------------------------------------------------- decisions and values
@@ -150,8 +142,7 @@ async def why(context: Context, *, of: str) -> Why:
         reads = partial(
             _causes, msgspec.json.decode(named["run"]), [each for each in inputs if each]
         )
-        inner = context.record._context  # noqa: SLF001 -- the record's own
-        causes = (await inner.read(reads, "why", of)).rows
+        causes = (await context.tables.read(reads, "why", of)).rows
     return Why(lines=lines.lines, blocks=lines.blocks, position=lines.position, causes=causes)
 
 
@@ -198,8 +189,8 @@ async def origin(context: Context, run: str, key: str, *, at: str | None = None)
     run = await find_run(workspace, run)
     up_to = await workspace.points.up_to(run, at)
     history: KeyHistory = await key_history(workspace, run, key, up_to, Payloads(workspace))
-    reads = await read_tables(
-        context, "steps", lambda reader: reader.rows(_READS_OF_KEY, [run, key])
+    reads = await context.tables.read(
+        lambda reader: reader.rows(_READS_OF_KEY, [run, key]), "steps"
     )
     return Origin(history=_lines(history), reads=reads, position=history.now.position)
 
@@ -288,7 +279,7 @@ async def result_trail(context: Context, run: str, step: str) -> ResultTrail:
             reader.rows(_EVENTS_WITH.format("ASC"), uses),
         ]
 
-    before, after = await read_tables(context, "events", read)
+    before, after = await context.tables.read(read, "events")
     return ResultTrail(
         step=f"{agent}#{call.number}",
         tool=call.tool,

@@ -210,8 +210,7 @@ async def event_bytes(context: Context, id: str) -> Response:  # noqa: A002 -- t
     """
     at = address(id)
     if at is None:
-        tables = context.trusted("the bytes of an event")._local.opened_tables()  # noqa: SLF001 -- as its own reads
-        at = await tables.read(lambda reader: find_event(reader, id))
+        at = await context.tables.read(lambda reader: find_event(reader, id), "events")
     position, index = at
     body = await _commit(context, position, f"event {id!r:.80}")
     events = msgspec.json.decode(body, type=_Body).events

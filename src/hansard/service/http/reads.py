@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
@@ -61,14 +61,11 @@ from hansard.inspect.run import (
 )
 from hansard.inspect.run_diff import run_diff
 from hansard.inspect.trace import Payloads
-from hansard.operations.reports import AuditQuestion
+from hansard.operations.reports import AuditOptions
 from hansard.projections.snapshots import Reader
-from hansard.service.http.answers import read_tables
 from hansard.service.http.records import OpenWorkspace
 from hansard.service.http.routes import Context, read
 from hansard.service.workspace_requests import RoleContext
-
-R = TypeVar("R", bound=Answer)
 
 RUNS, RUNS_MAX = 50, 2_000
 """Runs of a page of the list by default, and at most."""
@@ -239,7 +236,7 @@ async def runs(  # noqa: PLR0913 -- each filter is independent
     order: dict[str, int] | None = None
     if sort is not None:
         statement = _ORDERS.format(sort)
-        rows = await read_tables(context, "an order of runs", lambda reader: reader.rows(statement))
+        rows = await context.tables.read(lambda reader: reader.rows(statement), "runs")
         order = {row["run"]: place for place, row in enumerate(rows)}
     made = await list_runs(
         workspace, filters, limit, probes=probes, before=cursor, text=text, known=known, order=order
@@ -696,12 +693,6 @@ async def knew(
 # ---------------------------------------------------------------- the whole record
 
 
-async def _from_tables(context: Context, reads: Callable[[Reader], R], *words: str) -> R:
-    """Run a read on the tables that the caller has: the record's, or its role's own."""
-    inner = context.record._context  # noqa: SLF001 -- the record's own
-    return await inner.read(reads, *words)
-
-
 @read("/audit")
 async def audit(
     context: Context,
@@ -719,9 +710,8 @@ async def audit(
         experiment: Only findings in this experiment.
         severity: Only this severity or worse.
     """
-    question = AuditQuestion(run=run, kinds=tuple(kind), experiment=experiment, severity=severity)
-    words = msgspec.json.encode(question).decode()
-    return document(await _from_tables(context, question.answer, "audit", words))
+    options: AuditOptions = {"kinds": kind, "experiment": experiment, "severity": severity}
+    return document(await context.record.audit(run, **options))
 
 
 class Inbox(msgspec.Struct, kw_only=True):
@@ -764,7 +754,7 @@ class _Items(Answer):
 
 async def _list(context: Context, what: str, reads: Callable[[Reader], list[Any]]) -> Any:
     """Return a list from the tables under its name."""
-    made = await _from_tables(context, lambda reader: _Items(items=reads(reader)), what)
+    made = await context.tables.read(lambda reader: _Items(items=reads(reader)), what)
     return {what: made.items}
 
 
@@ -782,7 +772,7 @@ async def experiment(context: Context, name: str) -> Any:
         name: The experiment.
     """
     reads = partial(experiment_reads.experiment, name=name)
-    return document(await _from_tables(context, reads, "experiment", name))
+    return document(await context.tables.read(reads, "experiment", name))
 
 
 @read("/prompts")
@@ -799,7 +789,7 @@ async def prompt(context: Context, name: str) -> Any:
         name: The prompt.
     """
     reads = partial(experiment_reads.log, name=name)
-    return document(await _from_tables(context, reads, "prompt", name))
+    return document(await context.tables.read(reads, "prompt", name))
 
 
 @read("/memory")

@@ -112,6 +112,11 @@ class Context(msgspec.Struct):
     role: RoleContext | None = None
     position: int | None = None
 
+    @property
+    def tables(self) -> Any:
+        """The tables that the caller has, for `read`; a role's answers are recorded as shown."""
+        return self.record._context  # noqa: SLF001 -- the record's own
+
     def trusted(self, what: str = "this") -> AsyncRecord:
         """Return the trusted record. Raises NotOffered for a principal."""
         if not self.caller.is_operator:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import mmap
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -239,13 +240,8 @@ def _buckets(bounds: Iterable[float], counts: Iterable[int]) -> list[tuple[str, 
 
 def _memory_of(pid: int | None) -> int | None:
     """Return a process's resident memory in bytes; None if it is unknown."""
-    if pid is None:
-        return None
     try:
-        text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
     except OSError:
         return None
-    for line in text.splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    return None
+    return int(pages) * mmap.PAGESIZE
