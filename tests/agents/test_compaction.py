@@ -233,7 +233,7 @@ with hansard.connect() as record, record.run("w", run="r", conversation="c") as 
 """
 
 
-@pytest.mark.fast(cases=0, slow=3)
+@pytest.mark.fast(cases=0, slow=1)
 @pytest.mark.parametrize("where", ["before", "in the function", "after", "on its way"])
 def test_killed_at_any_point_the_window_is_one_or_the_other(data_dir, tmp_path, where):
     """A kill leaves the window before or after the summary, never half, and a resume ends equal."""

@@ -237,7 +237,7 @@ def _seen(fail: Callable[[], Any], look: Callable[[Any], Any]) -> Any:
     raise AssertionError
 
 
-@pytest.mark.fast(cases=24, slow=40)
+@pytest.mark.fast(cases=24, slow=0)
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("mode", ["resume", "strict", "offline", "fork"])
 def test_an_exception_comes_back_whole(kind, mode):

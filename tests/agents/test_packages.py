@@ -119,7 +119,7 @@ async def test_a_value_comes_back_equal(record: TwinRecord, name):
             assert same((await come(inside(make())))["a"][0][0], make())
 
 
-@pytest.mark.slow(cases=10)
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("name", MADE)
 def test_equal_values_are_one_call(name):
     """A value that is made again has the same digest, and the bytes stay as they are when read."""

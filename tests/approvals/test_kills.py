@@ -64,7 +64,7 @@ def test_killed_before_the_answer_it_waits_for_the_same_question(stage, effects,
     assert step.approvals == (first,)
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("effects", ["once", "idempotent"])
 @pytest.mark.parametrize(("when", "tag"), AFTER)
 def test_killed_after_the_grant_it_has_one_effect(stage, effects, when, tag):

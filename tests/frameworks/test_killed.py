@@ -35,7 +35,6 @@ def run(agent: str, data_dir: Path, workspace: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("agent", "client"),
     [
-        ("pydantic", "sync"),
         *((agent, "async") for agent in AGENTS),
         *(
             pytest.param(
@@ -45,7 +44,7 @@ def run(agent: str, data_dir: Path, workspace: str, tmp_path: Path):
                     quick="test_a_killed_run_is_resumed_with_one_effect_and_replayed_with_none"
                 ),
             )
-            for agent in ("microsoft", "openai")
+            for agent in AGENTS
         ),
     ],
 )

@@ -408,7 +408,7 @@ def test_a_recorded_program_goes_on_behind_the_proxy_whatever_starts_it(
     assert len(record.state(run).agent("models").steps) == 2
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("text", ["not json", '"a text"', '{"text": "no"}', "[]", "7"])
 def test_a_result_that_no_client_can_read_is_refused_at_the_fork(
     call, record, provider, monkeypatch, tmp_path: Path, text

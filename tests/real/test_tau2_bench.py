@@ -61,7 +61,7 @@ def _each(request, imported):
     return imported(request.param)
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("arm", "submitted", "contradicted"),
     [(OPUS, OPUS, set()), (SONNET, SONNET, set()), (SONNET, OPUS, {"cost", "pass_1"})],

@@ -423,7 +423,7 @@ def test_knew_tells_the_state_and_the_view_before_a_decision(decided, call):
     assert json.dumps(decision) not in text.out
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("reference", "message"),
     [

@@ -35,7 +35,7 @@ def test_a_run_is_opened_by_no_name_that_holds_a_secret(house: House, what: str)
     assert '"r"' not in content[len(before) :]
 
 
-@pytest.mark.fast(cases=4, slow=1)
+@pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize("what", SAYING)
 def test_a_session_says_no_name_that_holds_a_secret(house: House, what: str, client: str) -> None:
     """Whatever is named, it is refused, and neither a subject nor a body holds the secret."""

@@ -113,7 +113,7 @@ def results_of(house: House, door: str, client: str, name: str) -> tuple[list[An
     return bare(answers, {}), record_of(lab, name)
 
 
-@pytest.mark.fast(cases=2, slow=1)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same(house: House, other: House, client: str, name: str) -> None:
     """A restricted agent's program gets the same results and record as a trusted one."""
@@ -125,7 +125,7 @@ def test_same(house: House, other: House, client: str, name: str) -> None:
     assert len(record) > 3
 
 
-@pytest.mark.fast(cases=1, slow=1)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_over_http(house: House, other: House, client: str, name: str) -> None:
     """A program leaves the same record over HTTP as over NATS, also when it is resumed."""
@@ -148,7 +148,7 @@ def test_same_over_http(house: House, other: House, client: str, name: str) -> N
 RESUMED = [name for name in PROGRAMS if name not in ("failures", "team", "claimed")]
 
 
-@pytest.mark.fast(cases=1, slow=1)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("name", RESUMED)
 def test_resumed(house: House, other: House, client: str, name: str) -> None:
     """A resumed program gets its earlier results again, as a trusted one does."""

@@ -43,7 +43,7 @@ def edited(lab: Lab, policy: Callable[[hansard.UnsettledStep], Any], first: str)
     return answers
 
 
-@pytest.mark.fast(cases=2, slow=1)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize("answer", [Verdict.REUSE, Verdict.RUN_AGAIN, Verdict.HAPPENED, None])
 def test_a_policy_settles_a_divergence(lab: Lab, answer: Verdict | None) -> None:
     """A policy decides a divergence, given the step's place and whether its source changed."""
@@ -150,7 +150,7 @@ def test_the_service_ends_while_a_policy_runs(house: House) -> None:
     assert calls == [1, 1]
 
 
-@pytest.mark.fast(cases=2, slow=1)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.filterwarnings("ignore::hansard.errors.ToolChanged")
 def test_an_edited_tool_repeats_no_effect(lab: Lab) -> None:
     """An added default changes nothing; a renamed tool stops unless it names the old one."""

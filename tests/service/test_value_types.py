@@ -16,7 +16,7 @@ pytestmark = pytest.mark.later
 MONEY = value_types.BY_CLASS[Money]
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(("annotation", "value"), CASES, ids=IDS)
 def test_a_value_comes_back_equal(lab: Lab, annotation: Any, value: Any) -> None:
     """A value of any supported type comes back equal on resume."""

@@ -173,7 +173,7 @@ def test_a_killed_agent_that_comes_back_goes_on_with_its_task(stage):
     assert stage.world.read("began") == [{"task": "t1", "number": 1}] * 2
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("operation", "status", "began"),

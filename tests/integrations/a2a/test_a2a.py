@@ -166,7 +166,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.slow(cases=4)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("kind", HOSTILE)
 async def test_what_a_hostile_agent_answers_is_reported(setup: Setup, kind: str):
     """The error is the caller's, and the record says whether it may have been done."""

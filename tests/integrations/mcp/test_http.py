@@ -126,7 +126,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("kind", HOSTILE)
 async def test_a_hostile_server_is_reported_to_who_asks(setup: Setup, command: Commands, kind: str):
     """A clear error for the call, an exact record, and the proxy goes on."""

@@ -227,7 +227,7 @@ HOSTILE = {
 """A server's behaviour, with the client's text and the call's status on record."""
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("kind", HOSTILE)
 async def test_a_hostile_server_is_reported_to_who_asks(setup: Setup, command: Commands, kind: str):
     """A hostile server causes a clear error and an exact record; the next call works."""
@@ -254,7 +254,7 @@ CLIPPED = r'{"content":[{"type":"text","text":"whale \ud83d"}],"\udc0b":1,"big":
 CLIPPED_ERROR = r'{"content":[{"type":"text","text":"whale \ud83d"}],"isError":true}'
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("result", "delivered", "recorded"),
     [

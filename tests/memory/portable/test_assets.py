@@ -75,7 +75,7 @@ def files_of(place):
 EXPECTED = {path: (content, path in EXECUTABLE) for path, content in FILES.items()}
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("harness", Harness)
 def test_a_folder_of_skills_comes_back_byte_by_byte(call, folder, tmp_path, harness):
     """A folder of skills round-trips with executable bits, and a second import changes nothing."""
