@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import re
 import shutil
@@ -297,6 +298,22 @@ async def test_a_damaged_archive_is_named_and_never_read(
     fresh = opened(archive.tiers.store, tmp_path / "fresh")
     with pytest.raises(Corrupt, match=re.escape(fact)):
         await fresh.source([generation]).many([f"hansard.{WORKSPACE}.>"])
+
+
+async def test_a_store_that_hangs_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not asked for the object's size after that: the wait of a read has one bound."""
+    archive, generation, path = await archive_of(tmp_path)
+    monkeypatch.setattr("hansard.bus.archive.store.CALL_S", 0.5)
+    monkeypatch.setattr(tiering, "REQUEST_S", 0.4)
+    path.unlink()
+    os.mkfifo(path)  # it is opened once somebody writes to it
+    try:
+        with pytest.raises(ArchiveUnavailable, match=r"no answer within"):
+            await archive.source([generation]).many([f"hansard.{WORKSPACE}.run.r7.>"])
+    finally:
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
 
 
 async def test_a_damaged_cache_is_read_again_from_the_store(tmp_path: Path) -> None:

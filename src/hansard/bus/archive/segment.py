@@ -259,9 +259,9 @@ Frame = dict[str, list[Message]]
 
 
 def frame_of(data: bytes) -> Frame:
-    """Decode a frame."""
+    """Decode a frame that was decompressed."""
     frame: Frame = {}
-    for row in _rows.decode(unpack(data)):
+    for row in _rows.decode(data):
         fault = Corrupt(*row.fault) if row.fault is not None else None
         message = Message(row.position, row.stamp, row.subject, row.body, row.origin, fault)
         frame.setdefault(row.subject.rpartition(".")[0], []).append(message)
@@ -440,7 +440,7 @@ def scan(file: BinaryIO) -> Footer:
     for block in footer.blocks:
         messages: list[RawMessage] = []
         for part in footer.frames[block.frame : block.frame + block.frames]:
-            for each in frame_of(_read(file, part, where)).values():
+            for each in frame_of(unpack(_read(file, part, where))).values():
                 messages += each
         messages.sort(key=lambda message: message.position)
         places = msgspec.msgpack.decode(unpack(_read(file, block.places, where)), type=Places)
@@ -475,12 +475,14 @@ def footer_of(file: BinaryIO, where: str) -> Footer:
         raise Corrupt(where, "its end is missing")
     offset, length = struct.unpack_from("<QQ", data)
     part = Part(offset, length, data[16 : 16 + DIGEST_BYTES])
-    return decode_footer(_read(file, part, where), where)
+    return decode_footer(unpack(_read(file, part, where)), where)
 
 
 def decode_footer(data: bytes, where: str) -> Footer:
-    """Decode a footer. Raises Corrupt if a later version of Hansard wrote the segment."""
-    footer = msgspec.msgpack.decode(unpack(data), type=Footer)
+    """Decode a footer that was decompressed. Raises Corrupt if a later version of Hansard wrote the
+    segment.
+    """
+    footer = msgspec.msgpack.decode(data, type=Footer)
     if footer.version > FORMAT:
         raise Corrupt(
             where, f"it has format {footer.version}, newer than {FORMAT}: upgrade Hansard"

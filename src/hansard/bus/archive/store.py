@@ -193,10 +193,6 @@ class ObjectStore:
         except (self._errors.BaseError, OSError, ValueError) as error:
             raise ArchiveUnavailable(self.url, action, name, _reason(error)) from error
 
-    def close(self) -> None:
-        """Start no more requests."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
 
 def _allows_http() -> bool:
     """Return whether an address without TLS is set on purpose, as for a server of one's own."""

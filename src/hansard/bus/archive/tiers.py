@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -39,7 +40,7 @@ from hansard.bus.archive.segment import (
     manifest_of,
     unpack,
 )
-from hansard.bus.archive.store import ObjectStore
+from hansard.bus.archive.store import REQUEST_S, ObjectStore
 from hansard.bus.errors import ArchiveUnavailable
 from hansard.bus.file_lock import replace_private
 from hansard.bus.loggers import logger
@@ -122,15 +123,8 @@ class Tiers:
 
     async def footer(self, segment: Manifest) -> Footer:
         """Return the footer of a segment."""
-        where = f"archive object {segment.object!r}"
-        return (
-            await self._decoded(
-                segment,
-                [segment.footer_part],
-                lambda data: decode_footer(data, where),
-                self._footers,
-            )
-        )[0]
+        decode = partial(decode_footer, where=f"archive object {segment.object!r}")
+        return (await self._decoded(segment, [segment.footer_part], decode, self._footers))[0]
 
     async def frames(
         self, segment: Manifest, frames: Sequence[Part], *, keep: bool = True
@@ -140,16 +134,11 @@ class Tiers:
 
     async def places(self, segment: Manifest, part: Part) -> Places:
         """Return the places of a block."""
-        places = await self._decoded(
-            segment, [part], lambda data: _places.decode(unpack(data)), self.disk
-        )
-        return places[0]
+        return (await self._decoded(segment, [part], _places.decode, self.disk))[0]
 
     async def pages(self, segment: Manifest, pages: Sequence[Part]) -> list[list[StreamIndex]]:
         """Return some pages of the index."""
-        return await self._decoded(
-            segment, pages, lambda data: _page.decode(unpack(data)), self._pages
-        )
+        return await self._decoded(segment, pages, _page.decode, self._pages)
 
     async def _decoded(
         self,
@@ -172,7 +161,7 @@ class Tiers:
         if missing:
             sound = await self._bytes(segment, missing, disk)
             for part in missing:
-                content = contents[part.offset] = decode(sound[part.offset])
+                content = contents[part.offset] = decode(unpack(sound[part.offset]))
                 if disk is not None:
                     self.memory.put((segment.object, part.offset), content, _size(content, part))
         return [contents[part.offset] for part in parts]
@@ -203,10 +192,12 @@ class Tiers:
         Corrupt.
         """
         where = f"archive object {segment.object!r}"
-        ranges = _joined(parts)
+        ranges, began_s = _joined(parts), time.monotonic()
         try:
             bodies = await self.store.ranges(segment.object, ranges)
         except ArchiveUnavailable:
+            if time.monotonic() - began_s >= REQUEST_S:
+                raise  # another wait would be as long; that an object is short is answered at once
             size = await self.store.size(segment.object)
             if size is None or size >= segment.size:
                 raise

@@ -8,6 +8,7 @@ such files is an index that `search` reads.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -709,31 +710,26 @@ def is_signed(key: str, signature: str, data: bytes) -> bool:
 
 def private_key(path: Path) -> Any:
     """Read a private key. Raises BadValue, which reveals nothing of it."""
-    raw = _bytes(path)
-    serialization = _crypto("hazmat.primitives.serialization")
-    ed25519 = _crypto("hazmat.primitives.asymmetric.ed25519")
-    try:
-        key = serialization.load_pem_private_key(raw, password=None)
-    except (ValueError, TypeError, _crypto("exceptions").UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, ed25519.Ed25519PrivateKey):
-        fact = "it is not a private Ed25519 key in PEM without a password"
-        remedy = "name another file; a new key: openssl genpkey -algorithm ed25519 -out NEW_FILE"
-        raise BadValue(str(path), fact, remedy)
-    return key
+    fact = "it is not a private Ed25519 key in PEM without a password"
+    remedy = "name another file; a new key: openssl genpkey -algorithm ed25519 -out NEW_FILE"
+    return _key(path, "Private", {"password": None}, fact, remedy)
 
 
 def public_key(path: Path) -> str:
     """Read a public key, as hexadecimal. Raises BadValue."""
-    raw = _bytes(path)
-    serialization = _crypto("hazmat.primitives.serialization")
-    ed25519 = _crypto("hazmat.primitives.asymmetric.ed25519")
-    try:
-        key = serialization.load_pem_public_key(raw)
-    except (ValueError, _crypto("exceptions").UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, ed25519.Ed25519PublicKey):
-        remedy = "make one: openssl pkey -in PRIVATE -pubout -out PUBLIC"
-        raise BadValue(str(path), "it is not a public Ed25519 key in PEM", remedy)
+    remedy = "make one: openssl pkey -in PRIVATE -pubout -out PUBLIC"
+    key = _key(path, "Public", {}, "it is not a public Ed25519 key in PEM", remedy)
     text: str = key.public_bytes_raw().hex()
     return text
+
+
+def _key(path: Path, kind: str, options: dict[str, Any], fact: str, remedy: str) -> Any:
+    """Read a key of a kind. Raises BadValue with the fact and the remedy."""
+    raw, key = _bytes(path), None
+    load = getattr(_crypto("hazmat.primitives.serialization"), f"load_pem_{kind.lower()}_key")
+    ed25519 = _crypto("hazmat.primitives.asymmetric.ed25519")
+    with contextlib.suppress(ValueError, TypeError, _crypto("exceptions").UnsupportedAlgorithm):
+        key = load(raw, **options)
+    if not isinstance(key, getattr(ed25519, f"Ed25519{kind}Key")):
+        raise BadValue(str(path), fact, remedy)
+    return key
