@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -226,8 +227,8 @@ def test_a_check_reads_the_archive_once_and_reports_its_progress(
 
     assert _check(archived.home, take) == []
     assert reports == [(number, len(reports)) for number in range(1, len(reports) + 1)]
-    segments = asyncio.run(archive.segments(1, archived.end))
-    assert len(reports) >= len(segments) == 2
+    segments = asyncio.run(archive.segments(1, sys.maxsize))  # other tests may roll the log again
+    assert len(reports) >= len(segments) >= 2
     assert archive.tiers.fetched.bytes == sum(each.footer[1] for each in segments)
     store, name = archive.tiers.store, archive._manifest_name(1)
     body = asyncio.run(store.get(name))
