@@ -1,10 +1,12 @@
 """`hansard approvals`: open questions are listed, and answered by id or its prefix."""
 
+import signal
 import subprocess
 import sys
 import threading
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,6 +16,18 @@ import hansard
 pytestmark = pytest.mark.later
 
 ASK = (hansard.ask_first("send_*", timeout_s=20),)
+
+WAITS = """
+import signal, sys
+import hansard
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with (
+    hansard.connect(data_dir=sys.argv[1], gate=[hansard.ask_first("send_*")]) as record,
+    record.run("w", run="r", agent="ada", role="writer") as session,
+):
+    session.tool(name="send_mail")(len)("bob")
+"""
 
 
 @pytest.fixture
@@ -181,3 +195,19 @@ def test_a_request_that_nobody_waits_for_is_marked(call, data_dir, workspace, re
     assert "run cancelled" in shown.out
     line = msgspec.json.decode(call("approvals", "--json").out)
     assert (line["run_status"], line["at_work"]) == ("cancelled", False)
+
+
+@pytest.mark.slow
+def test_a_program_that_waits_says_so_and_is_interrupted(tmp_path):
+    """The warning needs no configuration of logs; Ctrl-C shows no frame of the package."""
+    program = tmp_path / "wait.py"
+    program.write_text(WAITS)
+    command = [sys.executable, program, tmp_path / "data"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        waits = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert waits.startswith("hansard: ada#1 (send_mail) of run r waits for approval; ")
+    assert str(Path(hansard.__file__).parent) not in rest
+    assert "KeyboardInterrupt\nhansard: this ended run r after " in rest

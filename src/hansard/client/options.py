@@ -502,7 +502,7 @@ def hide_own_frames(error: BaseException) -> None:
     """
     traces = [*_traces(error.__traceback__)]
     ours = [trace.tb_frame.f_code.co_filename.startswith(_OURS) for trace in traces]
-    if not any(ours) or (ours[-1] and not isinstance(error, HansardError)):
+    if not any(ours) or (ours[-1] and not isinstance(error, HansardError | KeyboardInterrupt)):
         return
     hidden = list(ours)
     for index, trace in enumerate(traces):
