@@ -83,7 +83,7 @@ export function Shown<T>({ read, children }: { read: Read<T>; children: (data: T
 // As of which position an answer holds, and its JSON, as the server sends it to this caller.
 export function AsOf({ position, link }: { position?: number | null; link?: string | null }) {
   const text = position === null || position === undefined ? "" : `As of position ${count(position)}. `;
-  return text || link ? <p class="note as-of">{text}{link && <a href={link} target="_blank" rel="noreferrer">JSON</a>}</p> : null;
+  return text || link ? <p class="note as-of"><span>{text}</span>{link && <a href={link} title={link} target="_blank" rel="noreferrer">JSON</a>}</p> : null;
 }
 
 // A labelled choice of values, each with its text.
