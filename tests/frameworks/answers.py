@@ -5,64 +5,31 @@ hand: whole, or as a stream of chunks.
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from typing import Any
 
-Answers = Callable[[dict[str, Any], int], dict[str, Any]]
-"""Returns the message that answers a request, by the request and its number of earlier answers."""
+from tests.integrations import hand_written
 
 
-class Provider:
-    """A server on a free port of the loopback interface; it keeps every request."""
-
-    def __init__(self, answers: Answers) -> None:
-        self.requests: list[dict[str, Any]] = []
-        self.answers = answers
-        self._server = ThreadingHTTPServer(
-            ("127.0.0.1", 0), type("_OfThis", (_Handler,), {"of": self})
-        )
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        """Stop the server."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    of: Provider
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        """Answer any request as `/v1/chat/completions`."""
-        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.of.requests.append(request)
-        turn = sum(message["role"] == "assistant" for message in request["messages"])
-        message = {"role": "assistant", "content": None, **self.of.answers(request, turn)}
-        number = len(self.of.requests)
+class _Handler(hand_written.Handler):
+    def answer(self, request: dict[str, Any], content: Any) -> None:
+        """Answer as `/v1/chat/completions`."""
+        message = {"role": "assistant", "content": None, **content}
+        number = len(self.of.asked)
         if request.get("stream"):
             events = [f"data: {json.dumps(chunk)}\n\n" for chunk in _chunks(message, number)]
-            self._send("text/event-stream", "".join([*events, "data: [DONE]\n\n"]))
+            self.send("text/event-stream", "".join([*events, "data: [DONE]\n\n"]))
         else:
             reason = "tool_calls" if message.get("tool_calls") else "stop"
             choice = {"index": 0, "message": message, "finish_reason": reason}
             whole = _envelope(number, "chat.completion") | {"choices": [choice], "usage": USAGE}
-            self._send("application/json", json.dumps(whole))
+            self.send("application/json", json.dumps(whole))
 
-    def _send(self, kind: str, text: str) -> None:
-        body = text.encode()
-        self.send_response(200)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the base's name
-        """Log nothing, since each request is kept."""
+class Provider(hand_written.Provider):
+    """As its base, with answers of OpenAI's form."""
+
+    handler = _Handler
 
 
 USAGE = {

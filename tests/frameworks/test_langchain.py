@@ -67,11 +67,11 @@ def test_a_killed_agent_resumes_with_one_effect(
 ):
     """Killed in a parallel search, resumed: one mail. Replayed: no model and no tool call."""
     assert is_killed(shell("live", "search y", provider.url, client))
-    assert len(provider.requests) == 2
+    assert len(provider.asked) == 2
     done = shell("live", "", provider.url, client)
     assert done.stdout == "ann knows all of it", done.stderr
     world = lines(tmp_path, "world")
-    assert (world.count("mail ann"), len(provider.requests)) == (1, 3)
+    assert (world.count("mail ann"), len(provider.asked)) == (1, 3)
     provider.stop()
     again = shell("strict", "", provider.url, client)
     assert again.stdout == done.stdout, again.stderr
@@ -211,7 +211,7 @@ def test_a_tools_error_reaches_the_program_and_its_replay(
         ):
             world.agent(session, [mail]).invoke(QUESTION, THREAD)
     assert ran == ["ann"]
-    assert len(provider.requests) == 1
+    assert len(provider.asked) == 1
     rows = record.sql("SELECT status FROM steps WHERE tool = 'mail'").rows
     assert [tuple(row) for row in rows] == [("failed",)]
 
@@ -247,7 +247,7 @@ def test_a_person_in_the_loop(record: hansard.Record):
             answer: Any = Command(resume={ask(agent).id: "yes"})
             assert agent.invoke(answer, THREAD)["messages"][-1].content == "done"
             assert [each.next for each in agent.get_state_history(THREAD)][:2] == [(), ("model",)]
-    assert (ran, len(served.requests)) == (["ann"], 2)
+    assert (ran, len(served.asked)) == (["ann"], 2)
     other: Any = {"configurable": {"thread_id": "t2"}}
     with record.run("w", run="asks", agent="ada") as session:
         world.agent(session, [mail]).invoke(QUESTION, other)
@@ -276,7 +276,7 @@ def test_a_fork_with_edits_goes_another_way(record: hansard.Record, provider: Pr
     before = record.sql(stored).rows[0]
     edited = run(record.fork("r", edits=[hansard.replace("ada#3", result="no such address")]))
     assert [each.content for each in edited[:3]] == ["Tell ann.", "", "no such address"]
-    assert provider.requests[-1]["messages"][2]["content"] == "no such address"
+    assert provider.asked[-1]["messages"][2]["content"] == "no such address"
     for result in ("I may not.", AIMessage("I may not.")):
         fork = record.fork("r", edits=[hansard.replace("ada#2", result=result)])
         assert [each.content for each in run(fork)] == ["Tell ann.", "I may not."]
@@ -303,7 +303,7 @@ def test_a_restricted_agents_calls_are_steps(data_dir: Path, tmp_path: Path, pro
                 assert messages[-1].content == "ann knows all of it"
                 with pytest.raises(BadValue, match="restricted agent"):
                     world.agent(session)
-        assert (sorted(world.ran), len(provider.requests)) == (["ann", "x", "y"], 3)
+        assert (sorted(world.ran), len(provider.asked)) == (["ann", "x", "y"], 3)
     finally:
         house.end()
 
@@ -325,7 +325,7 @@ async def test_an_agent_that_is_made_once_serves_runs_at_once(
         for mode in (None, "strict"):
             runs = (serve(record, f"r{at}", mode) for at in range(3))
             assert await asyncio.gather(*runs) == ["ann knows all of it"] * 3
-        assert (sorted(world.ran), len(provider.requests)) == ([*["ann"] * 3, *"xxxyyy"], 9)
+        assert (sorted(world.ran), len(provider.asked)) == ([*["ann"] * 3, *"xxxyyy"], 9)
         await world.model.root_async_client.close()
         query = "SELECT thread, run FROM thread_checkpoints GROUP BY ALL ORDER BY thread"
         assert (await record.sql(query)).rows == [(f"r{at}", f"r{at}") for at in range(3)]

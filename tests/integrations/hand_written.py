@@ -12,35 +12,22 @@ Answers = Callable[[dict[str, Any], int], list[dict[str, Any]]]
 """Function from a request and its number of earlier answers to the answer's content."""
 
 
-class Provider:
-    """A server on a free port; it keeps every request."""
+class Handler(BaseHTTPRequestHandler):
+    """Answers any request by a provider's own answers."""
 
-    def __init__(self, answers: Answers) -> None:
-        self.asked: list[dict[str, Any]] = []
-        self.answers = answers
-        self._server = ThreadingHTTPServer(
-            ("127.0.0.1", 0), type("_OfThis", (_Handler,), {"of": self})
-        )
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        """Answer no more."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    of: Provider
+    of: Any
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        """Any request, as `/v1/messages`."""
+        """Answer any request, and keep it."""
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.of.asked.append(request)
         turn = sum(message["role"] == "assistant" for message in request["messages"])
-        content = self.of.answers(request, turn)
+        self.answer(request, self.of.answers(request, turn))
+
+    def answer(self, request: dict[str, Any], content: Any) -> None:
+        """Answer as `/v1/messages`."""
+        del request
         calls = any(block["type"] == "tool_use" for block in content)
         answer = {
             "id": f"msg_hand_{len(self.of.asked)}",
@@ -52,15 +39,39 @@ class _Handler(BaseHTTPRequestHandler):
             "stop_sequence": None,
             "usage": {"input_tokens": 10, "output_tokens": 3},
         }
-        sent = json.dumps(answer).encode()
+        self.send("application/json", json.dumps(answer))
+
+    def send(self, kind: str, text: str) -> None:
+        """Answer with a body."""
+        body = text.encode()
         self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(sent)))
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(sent)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- as its class has it
         """Log nothing, since each request is kept."""
+
+
+class Provider:
+    """A server on a free port; it keeps every request."""
+
+    handler: type[Handler] = Handler
+
+    def __init__(self, answers: Callable[[dict[str, Any], int], Any]) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.answers = answers
+        of_this = type("_OfThis", (self.handler,), {"of": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), of_this)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
 
 
 def text_block(text: str) -> dict[str, Any]:
