@@ -60,7 +60,7 @@ async def test_who_waits_is_sent_what_can_answer_it(data_dir: Path, workspace: s
         name = await ask(record.workspace, "r")
         log = record.workspace.log
         with counted(log) as traffic:
-            waits = asyncio.create_task(Approvals(record.workspace.states, "r").wait(name))
+            waits = asyncio.create_task(Approvals(record.workspace.states, "r").wait(name, 60))
             await traffic.until("CONSUMER.CREATE")
             async with others.run("w", run="busy", agent="bob", role="writer") as session:
                 for number in range(100):
