@@ -45,7 +45,9 @@ def test_a_full_disk_is_an_error_in_words(home: Path, run: str, arguments: tuple
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         ended = _ran(home, *arguments, stdout=full)
     assert ended.returncode == 2
-    assert ended.stderr == "error: the standard output: No space left on device\n"
+    assert ended.stderr == (
+        "error: the standard output (changes are on record): No space left on device\n"
+    )
 
 
 def test_a_closed_stream_takes_nothing_and_ends_nothing(home: Path, run: str) -> None:

@@ -500,7 +500,7 @@ def _failed_by(error: OSError) -> int:
         import traceback
 
         traceback.print_exception(error)
-    what = repr(error.filename) if error.filename else "the standard output"
+    what = repr(error.filename) if error.filename else "the standard output (changes are on record)"
     sys.stderr.write(f"error: {limit or f'{what}: {error.strerror or error}'}\n")
     return ERROR
 
