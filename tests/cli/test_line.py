@@ -339,3 +339,11 @@ def test_a_name_that_is_no_utf_8_is_not_found(call, runs, arguments):
     done = call(*arguments)
     assert (done.code, done.out) == (2, "")
     assert "was not found" in done.err
+
+
+def test_all_missing_options_are_named_at_once(call: Call):
+    """Those that are given are left out."""
+    refused = call("pack", "make", "FOLDER", "r1", "--as", "auditor")
+    assert refused.code == 2
+    named = "missing '--name', '--license', '--key'; see 'hansard pack make --help'"
+    assert refused.err == f"error: {named}\n"
