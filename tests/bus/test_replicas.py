@@ -734,7 +734,7 @@ class Parted:
                 new = append(stream, new.commit.version + 1)
             await asyncio.sleep(0.02)
 
-    async def read(
+    async def check_reads(
         self, reader: JetStreamLog, writer: JetStreamLog, run: str, more: Awaitable[object]
     ) -> None:
         """Read until 100 more commits are acknowledged; do `more` after the parting."""
@@ -770,7 +770,7 @@ async def test_no_stale_read_between_two_that_are_parted(tmp_path: Path, rounds:
             reader = await servers.log("lab", first=leader)
             writer = await servers.log("lab", first=follower, request_timeout_s=0.1)
             trial = Parted(servers, leader, follower)
-            await trial.read(reader, writer, f"r{number}", asyncio.sleep(0))
+            await trial.check_reads(reader, writer, f"r{number}", asyncio.sleep(0))
             async with closing(reader, writer):
                 pass
         await first.close()
@@ -827,7 +827,7 @@ async def test_no_stale_read_while_the_next_generation_opens(tmp_path: Path, rou
             trial = Parted(servers, leader, *followers)
             trial.acked = await reader.head()
             assert reader._generations.view.open is None
-            await trial.read(reader, writer, f"r{number}", opened(opener))
+            await trial.check_reads(reader, writer, f"r{number}", opened(opener))
             async with closing(reader, writer):
                 await opener.close()
         for each in (first, admin, system):
