@@ -160,14 +160,12 @@ async def tiers(
             read = partial(read_stream, f"{subjects.prefix(workspace, rng.choice(streams))}.*")
             cache = Path(folder) / str(number)
             for tier in ("L3", "L2"):
-                store = ObjectStore(url)
-                opened = Tiers(store, cache, 1 << 26, 1 << 30)
+                opened = Tiers(ObjectStore(url), cache, 1 << 26, 1 << 30)
                 source = WorkspaceArchive(opened, workspace).source(entries)
                 await source.many([f"hansard.{workspace}.run.none.life.*"])  # manifests and footers
                 times[tier].append((await _world.timed(partial(read, source)))[0])
                 if tier == "L2":
                     times["L1"].append((await _world.timed(partial(read, source)))[0])
-                store.close()
     for tier, bound in (("L1", L1_MS), ("L2", L2_MS), ("L3", L3_MS)):
         measured = summary(times[tier])
         found.results[f"{tier}: a stream of some {VERSIONS} commits"] = measured
