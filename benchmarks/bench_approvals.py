@@ -31,6 +31,9 @@ MESSAGES_MAX = 50
 QUESTIONS = 5
 """Questions in each of the other runs."""
 
+WAIT_S = 600.0
+"""Longest wait for the answer to a request, in seconds."""
+
 _clock = Clock()
 
 
@@ -105,7 +108,7 @@ async def waits(place: _world.World, commits: int) -> int:
         question = await ask(log, name)
         with counted(log) as seen:
             store = Approvals(record.workspace.states, name)
-            waiting = asyncio.create_task(store.wait(question))
+            waiting = asyncio.create_task(store.wait(question, WAIT_S))
             stream = _world.agent_stream(f"busy-{commits}")
             for append in _world.appends(stream, 1, commits):
                 await others.workspace.log.append(append)

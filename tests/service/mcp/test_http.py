@@ -20,7 +20,7 @@ from hansard.bus.portal import portal
 from hansard.client.listening import Address
 from hansard.domain.errors import BadValue
 from tests.faults._warm import python
-from tests.integrations.mcp.support import NO_TLS, SCENARIO_S, WAIT_S, Setup, served
+from tests.integrations.mcp.support import NO_TLS, SCENARIO_S, WAIT_S, Setup, Wire, served
 from tests.service.mcp.test_serve import ROLES, SECRET, Team
 from tests.service.support import House
 
@@ -89,6 +89,7 @@ async def test_the_query_names_the_agent_and_its_tools(setup: Setup, tmp_path: P
             assert refused.status_code == 400
             assert fact in refused.text
         async with asking(url, TOKEN, "auto") as ada:
+            assert not isinstance(ada.client, Wire)
             names = {each.name for each in (await ada.client.list_tools()).tools}
             begun = await ada.ask("h_start_run", workflow="w")
         assert all(each.startswith("h_") for each in names)
