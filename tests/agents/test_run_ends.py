@@ -6,6 +6,8 @@ import contextlib
 import pytest
 
 import hansard
+from hansard.agents import runs
+from hansard.agents.access.carried import put_together
 from hansard.domain.errors import Refused
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunStatus
@@ -120,9 +122,8 @@ async def test_a_completed_run_stays_so_while_a_session_adds_nothing(record: Twi
     await order(120)
     with pytest.raises(hansard.Diverged) as stopped:
         await order(130)
-    assert stopped.value.__notes__[-1] == (
-        "hansard: run r stays completed: this session recorded nothing"
-    )
+    stays = "hansard: run r stays completed, though this session failed"
+    assert stopped.value.__notes__[-1] == stays
     with pytest.raises(ValueError, match="mistake"):
         await order(120, "mistake")
     state = await life(record)
@@ -134,13 +135,48 @@ async def test_a_completed_run_stays_so_while_a_session_adds_nothing(record: Twi
     with pytest.raises(ValueError, match="after news") as failed:
         await order(120, "after news")
     assert failed.value.__notes__[-1] == (
-        "hansard: run r was completed before; now it is not: this session failed after new events"
+        "hansard: run r was completed before this session; now it is failed"
     )
     assert (await life(record)).status is RunStatus.FAILED
     await order(120)
     with pytest.raises(ValueError, match="no ink"):
         await _fails(record, agent="eve")
     assert (await life(record)).status is RunStatus.FAILED
+
+
+async def test_a_completed_run_stays_so_after_a_lost_race(lab: Lab, monkeypatch):
+    """An agent of another process joins and leaves while a session that adds nothing is left. The
+    exception says that the run is open if another agent is still at work.
+    """
+
+    async def write_late(*args):
+        monkeypatch.setattr(runs, "put_together", put_together)
+        async with (
+            hansard.connect_async(lab.workspace, data_dir=lab.data_dir) as other,
+            other.run("w", run="r", agent="bob", role="writer"),
+        ):
+            pass
+        return await put_together(*args)
+
+    async with lab.connect() as record:
+        async with record.run(run="r"):
+            pass
+        monkeypatch.setattr(runs, "put_together", write_late)
+        with pytest.raises(ValueError, match="no ink") as failed:
+            await _fails(record)
+        assert failed.value.__notes__[-1] == (
+            "hansard: run r stays completed, though this session failed"
+        )
+        state = await life(record)
+        assert (state.status, [*state.ends]) == (RunStatus.COMPLETED, ["bob", "ada"])
+        async with contextlib.AsyncExitStack() as inner:
+            with pytest.raises(ValueError, match="no ink") as failed:
+                async with record.run(run="r"):
+                    await inner.enter_async_context(record.run(run="r", agent="bob"))
+                    raise ValueError("no ink")
+        assert failed.value.__notes__[-1] == (
+            "hansard: run r was completed before this session; now it is open"
+        )
 
 
 async def test_a_run_in_doubt_ends_after_it_is_settled_and_resumed(record: TwinRecord):

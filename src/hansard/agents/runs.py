@@ -468,7 +468,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 class Opened(msgspec.Struct):
     """An open session. `writer` is None if it only reads. `version` is that of the agent's stream
-    when the session began, `before` the completed run that it joined, None once that stays so.
+    when the session began, `before` the run that it joined if that was completed, and `after` the
+    run once the session is left.
     """
 
     run: str
@@ -478,6 +479,7 @@ class Opened(msgspec.Struct):
     held: Held | None = None
     """The note that the agent is at work in this process."""
     before: RunState | None = None
+    after: RunState = msgspec.field(default_factory=RunState)
     version: int = 0
 
 
@@ -966,8 +968,7 @@ async def _leave(
     if error is not None and writer.lost is not None:
         ledger.end()
         return False
-    scrub = opened.engine.settings.scrub
-    failure_record = failure(error, scrub) if error is not None else None
+    failure_record = failure(error, opened.engine.settings.scrub) if error is not None else None
     outcome = "completed" if error is None else "failed"
     left = RunAgentLeft(agent=ledger.stream.agent, outcome=outcome, error=failure_record)
 
@@ -979,13 +980,12 @@ async def _leave(
 
     try:
         done = Unbroken().bounded()
-        was_completed = opened.before is not None
         ledger.leave(Leave(outcome, failure_record, ledger.answered_ranges), leave, done)
         await done
-        if was_completed and error is not None:
-            now = "stays completed: this session recorded nothing"
-            if opened.before is not None:
-                now = "was completed before; now it is not: this session failed after new events"
+        if opened.before is not None and error is not None:
+            now = f"was completed before this session; now it is {opened.after.status}"
+            if opened.after.status is RunStatus.COMPLETED:
+                now = "stays completed, though this session failed"
             error.add_note(f"hansard: run {opened.run} {now}")
     except HansardError as failed:
         if error is None:
@@ -1011,9 +1011,9 @@ def _demand_equal(ledger: Ledger, error: BaseException | None) -> None:
 
 def _kept(
     before: RunState, state: RunState, left: RunAgentLeft, news: list[RunEvent]
-) -> tuple[RunState | None, list[RunEvent]]:
+) -> list[RunEvent]:
     """Return the events of leaving a run that was completed before: it stays so, unless another
-    agent failed since; and the run before, None if it stays so.
+    agent failed since.
     """
     failed = any(
         end.outcome != RunStatus.COMPLETED and before.ends.get(agent) != end
@@ -1021,11 +1021,11 @@ def _kept(
         if agent != left.agent
     )
     if failed or not news or not isinstance(news[-1], RunFailed):
-        return before, news
+        return news
     because = ""
     if left.error is not None:
         because = f"agent {left.agent!r} joined it, failed ({left.error.type}), recorded no event"
-    return None, [*news[:-1], RunCompleted(because=because)]
+    return [*news[:-1], RunCompleted(because=because)]
 
 
 async def _write_leave(
@@ -1050,7 +1050,7 @@ async def _write_leave(
             was = opened.before
             is_harmless = left.error is None or (adds_nothing and was and left.agent in was.roster)
             if was is not None and is_harmless:
-                opened.before, news = _kept(was, state, left, news)
+                news = _kept(was, state, left, news)
         except Refused:
             if before is None:
                 raise
@@ -1059,6 +1059,7 @@ async def _write_leave(
             # The assumed state is wrong: an agent joined since, or what was sent was not stored.
             await asyncio.wait({before.stored})
             raise Conflict(life, state.version + 1, None)
+        opened.after = fold(state, news)
         label = ledger.label.stored  # read again: after a lost race it may have risen
         if not news:
             return await writer.append(events, label)
@@ -1068,7 +1069,7 @@ async def _write_leave(
         ticket: Ticket | None = None
         try:
             ticket = await put_together(boards.sender, writer.log, appends, after)
-            boards.leaves(life, fold(state, news), ticket)
+            boards.leaves(life, opened.after, ticket)
             give_back()
             [mine, *_] = await stored_together(writer, ticket)
         except Conflict:
