@@ -179,7 +179,9 @@ def test_a_grant_that_was_killed_between_both_records_is_completed(pair, home):
         with hansard.connect(pair.receiver, data_dir=home) as receiver:
             (theirs,) = receiver.noun(Shares).list()
             assert theirs.ended == "withdrawn"
-            assert shares.grant([pair.run], **options).grant == grant
+            again = shares.grant([pair.run], **options)
+            assert (again.grant, again.is_new) == (grant, True)
+            assert not shares.grant([pair.run], **options).is_new
             (theirs,) = receiver.noun(Shares).list()
             assert theirs.ended == ""
 

@@ -37,7 +37,7 @@ class Grant(ShareGranted, frozen=True, kw_only=True, omit_defaults=False):
         grant: Its id.
         ended: The reason why it is not in force; empty if it is.
         changed_at: The time at which it was given or withdrawn, ISO 8601.
-        is_new: Whether the call that returns this gave or withdrew it.
+        is_new: Whether the call that returns this gave, withdrew or completed it.
     """
 
     grant: str
@@ -138,7 +138,7 @@ class Shares(Noun[C_co], noun="share"):
         grant = uuid8("hansard.grant", event.workspace, to, as_, event.until, *sorted(event.runs))
         async with self._other(to) as receiver:
             is_new = await _state(workspace, grant, event, by)
-            await _state(receiver, grant, event, by)
+            is_new |= await _state(receiver, grant, event, by)
         return await _grant(workspace, grant, is_new=is_new)
 
     @trusted
@@ -161,7 +161,7 @@ class Shares(Noun[C_co], noun="share"):
         event = ShareWithdrawn(because=self._workspace.text(reason))
         is_new = await _state(self._workspace, grant, event, by)
         async with self._other(found.to) as receiver:
-            await _state(receiver, grant, event, by)
+            is_new |= await _state(receiver, grant, event, by)
         return await _grant(self._workspace, grant, is_new=is_new)
 
     @trusted
