@@ -5,7 +5,7 @@ file for each segment, bounded and for a day. Both drop what was used least rece
 compared with its digest whenever it is read: a damaged file of L2 is read again from the store.
 
 Beside L2 the disk keeps what a writer needs while the store is away: manifests and footers, about
-1 % of the segments' bytes, without a bound, and pages of the index in a quarter of L2's bytes.
+0.3 % of the segments' bytes, without a bound, and pages of the index in a quarter of L2's bytes.
 """
 
 from __future__ import annotations
