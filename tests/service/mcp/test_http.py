@@ -81,6 +81,8 @@ async def posted(url: str, **headers: str) -> httpx2.Response:
 @pytest.mark.slow
 async def test_the_query_names_the_agent_and_its_tools(setup: Setup, tmp_path: Path):
     """A broken or large request is refused, as is an option or a group that does not exist."""
+    import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
+
     bearer = {"Authorization": f"Bearer {TOKEN}"}
     async with serving(setup, tmp_path, agent="ada", prefix="h") as (url, _):
         plain = url.partition("?")[0]
@@ -88,6 +90,11 @@ async def test_the_query_names_the_agent_and_its_tools(setup: Setup, tmp_path: P
             refused = await posted(f"{plain}?{query}", **bearer)
             assert refused.status_code == 400
             assert fact in refused.text
+        async with httpx2.AsyncClient(timeout=WAIT_S, headers=bearer, verify=NO_TLS) as http:
+            typed = {"Content-Type": "application/json", "Accept": "*/*"}
+            broken = await http.post(url, content=b"{nonsense", headers=typed)
+            large = await http.post(url, content=b" " * (5 * 2**20), headers=typed)
+        assert (broken.status_code, large.status_code) == (400, 413)
         async with asking(url, TOKEN, "auto") as ada:
             assert not isinstance(ada.client, Wire)
             names = {each.name for each in (await ada.client.list_tools()).tools}

@@ -35,8 +35,10 @@ from hansard.service.http.routes import Caller
 
 PATH = "/mcp"
 
-CLIENTS_MAX = 100
-"""Most clients; for one more, the one that was idle longest ends."""
+CLIENTS_MAX, CLIENTS_OF_ONE_MAX = 100, 8
+"""Most clients, and most of one principal; for one more, the one that was idle longest ends: among
+all, or among the principal's.
+"""
 
 IDLE_S, SWEEP_S, VALID_S = 3_600.0, 30.0, 0.5
 """Seconds without a request after which a client ends, between two checks for such clients, and
@@ -73,6 +75,10 @@ class _Options(msgspec.Struct, frozen=True):
         return cls(**query)
 
 
+_Key = tuple[str, str, _Options]
+"""Workspace, id of the token (empty for the operator), and options of a client."""
+
+
 class _Client:
     """A client, whose server runs in a task of its own."""
 
@@ -90,7 +96,7 @@ class McpEndpoint:
     def __init__(self, records: Records, identity: Identity) -> None:
         self._records = records
         self._identity = identity
-        self._clients: dict[tuple[str, str, _Options], _Client] = {}
+        self._clients: dict[_Key, _Client] = {}
         self._sweep = asyncio.create_task(self._end_idle())
 
     async def aclose(self) -> None:
@@ -152,10 +158,10 @@ class McpEndpoint:
                 raise ExtraMissing("the MCP server at /mcp", error.name or "mcp", "mcp") from None
             client = self._clients.get(key)
         if client is None:
-            self._make_room()
+            self._make_room(key[1])
             client = self._clients[key] = _Client()
             client.task = asyncio.create_task(self._run(client, name, caller, token, options))
-            client.task.add_done_callback(lambda _: self._clients.pop(key, None))
+            client.task.add_done_callback(lambda _: self._remove(key, client))
         client.used_s = time.monotonic()
         return client
 
@@ -188,14 +194,21 @@ class McpEndpoint:
             if not isinstance(error, HansardError):
                 raise
 
-    def _make_room(self) -> None:
+    def _make_room(self, token_id: str) -> None:
         """End the client that was idle longest, if there are too many. Raises ServiceBusy."""
-        if len(self._clients) < CLIENTS_MAX:
-            return
-        idle = [(each.used_s, key) for key, each in self._clients.items() if not each.open]
-        if not idle:
-            raise ServiceBusy("clients of MCP with open requests", CLIENTS_MAX, 10.0)
-        self._clients.pop(min(idle)[1]).ending.set()
+        own = {key: each for key, each in self._clients.items() if token_id and key[1] == token_id}
+        for among, most in ((own, CLIENTS_OF_ONE_MAX), (self._clients, CLIENTS_MAX)):
+            if len(among) >= most:
+                idle = [key for key, each in among.items() if not each.open]
+                if not idle:
+                    raise ServiceBusy("clients of MCP with open requests", most, 10.0)
+                self._clients.pop(min(idle, key=lambda key: self._clients[key].used_s)).ending.set()
+                return
+
+    def _remove(self, key: _Key, client: _Client) -> None:
+        """Forget a client that ended, unless another one has its place."""
+        if self._clients.get(key) is client:
+            del self._clients[key]
 
     async def _end_idle(self) -> None:
         while True:
