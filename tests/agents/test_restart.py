@@ -174,7 +174,7 @@ def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Cal
     assert "failed: a reason is given beside it" in both.err
 
 
-@pytest.mark.thorough(quick="test_a_named_run_is_not_taken_from_a_live_process")
+@pytest.mark.slow
 def test_the_run_of_a_live_process_is_left_alone(start: Start, tmp_path: Path):
     """A second process of the same program begins a run of its own while the first one lives."""
     with waiting(tmp_path) as run:

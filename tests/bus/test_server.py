@@ -575,7 +575,7 @@ def test_a_server_left_without_supervisor_is_ended(data_dir):
             assert answers(again.info)
 
 
-@pytest.mark.thorough(quick="test_a_killed_server_comes_back_on_its_port")
+@pytest.mark.slow
 def test_a_port_that_somebody_took_is_left_to_him(data_dir):
     """The server restarts on another port, and keeps it."""
     with join(data_dir) as lease:

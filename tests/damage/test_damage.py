@@ -265,17 +265,24 @@ def test_a_workspace_is_used_without_its_snapshots_and_repaired(files: Files, cl
     assert cli("check").code == 0
 
 
-@pytest.mark.thorough(quick="test_a_repair_says_that_it_cannot_restore_messages")
+@pytest.mark.slow
 def test_a_repair_hides_no_loss(files: Files, cli: Call):
-    """If messages are missing besides, the broker's mark still refuses the workspace."""
+    """If messages are missing besides, the broker's mark still refuses the workspace. A repair says
+    that it cannot restore them: it names the loss and the remedy.
+    """
     BLOCKS[1].do(files)
     BLOBS[-1].do(files)
     assert cli("check").code
     assert cli("repair").code == 0
     assert re.search(SHORT_OF_MARK, opened(files))
+    result = cli("repair")
+    assert result.code == 1
+    assert "nothing to repair" not in result.out
+    assert "messages are lost, which 'hansard repair' cannot restore" in result.err
+    assert "backup" in result.err
 
 
-@pytest.mark.thorough(quick="test_damaged_metadata_is_repaired")
+@pytest.mark.slow
 def test_a_repair_of_a_rolled_log_is_refused(files: Files, cli: Call):
     """The refusal names the stream and the remedy, and changes nothing; blobs are repaired."""
     rolled = cli("tiers", "roll")
@@ -308,17 +315,6 @@ def test_a_roll_restores_the_newest_generation(files: Files, cli: Call):
     assert cli("check").code == 0
     stopped(files.home)
     assert cli("check").code == 0
-
-
-@pytest.mark.slow
-def test_a_repair_says_that_it_cannot_restore_messages(files: Files, cli: Call):
-    """With every stream offered and a block missing, it names the loss and the remedy."""
-    BLOCKS[1].do(files)
-    result = cli("repair")
-    assert result.code == 1
-    assert "nothing to repair" not in result.out
-    assert "messages are lost, which 'hansard repair' cannot restore" in result.err
-    assert "backup" in result.err
 
 
 @pytest.mark.slow
@@ -362,7 +358,7 @@ def planted(home: Path, stream: StreamId) -> None:
     plant(home, "lab", (stream, commit(2, LATER)))
 
 
-@pytest.mark.thorough(quick="test_damage_is_reported")
+@pytest.mark.thorough(quick="contract/test_jetstream_holes.py::test_a_stream_that_begins_late")
 def test_a_stream_without_its_first_version(tmp_path: Path):
     """This holds for shared and lasting state; other runs can be read."""
     home = tmp_path / "data"

@@ -98,7 +98,7 @@ def test_a_broker_that_was_killed_is_there_again(data_dir, which):
         assert (again.supervisor_pid == info.supervisor_pid) == ("supervisor" not in which)
 
 
-@pytest.mark.thorough(quick="test_a_broker_that_was_killed_is_there_again")
+@pytest.mark.thorough(quick="bus/test_server.py::test_a_port_that_somebody_took_is_left_to_him")
 def test_a_broker_on_another_port_is_found_again(data_dir, tmp_path):
     """A stranger takes its port in between: those who used it follow it to its new one."""
     with hansard.connect("lab", data_dir=data_dir) as record:

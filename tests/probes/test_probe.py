@@ -185,7 +185,9 @@ def test_a_run_that_the_command_cannot_be_made_for_is_left_out(desk, call, recor
     assert "it has no label nothing, which the command names" in lacks.err
 
 
-@pytest.mark.thorough(quick="test_each_run_is_forked_for_each_value_and_nothing_else_changes")
+@pytest.mark.thorough(
+    quick="agents/test_probed.py::test_a_model_call_with_another_prompt_is_not_answered"
+)
 def test_a_model_is_called_only_where_that_is_allowed(desk: Desk):
     """The fork with another value asks another thing: its pair is not answered, and counted."""
     desk.record(1, "model")

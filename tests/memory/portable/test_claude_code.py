@@ -16,7 +16,7 @@ pytestmark = pytest.mark.thorough
 
 CLAUDE = os.environ.get("HANSARD_CLAUDE") or shutil.which("claude")
 
-QUICK = "tests/memory/portable/test_deepagents.py::test_deepagents_own_middleware_loads_the_folder"
+QUICK = "memory/portable/test_harnesses.py::test_each_harness_finds_what_it_looks_for"
 
 REFUSAL = b'{"type": "error", "error": {"type": "invalid_request_error", "message": "scripted"}}'
 
