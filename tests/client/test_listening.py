@@ -1,4 +1,4 @@
-"""HTTP listeners: by which names they answer, and how soon."""
+"""HTTP listeners: by which names they answer, how soon, and how work beside them ends."""
 
 import asyncio
 import contextlib
@@ -15,9 +15,33 @@ from starlette.routing import Route
 
 from hansard.client import listening as module
 from hansard.client.listening import CLOSE, LOCAL, Address, foreign, listen
+from hansard.client.opening import alongside
 
 WAIT_S = 30.0
 WHOLE = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
+
+
+async def test_a_cancellation_is_kept_while_work_beside_a_block_ends():
+    """The caller that waits for the work's end is cancelled, as by its own deadline."""
+    ending, may_end = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(WAIT_S)
+        finally:
+            ending.set()
+            await asyncio.wait_for(may_end.wait(), WAIT_S)
+
+    async def caller() -> None:
+        async with alongside(work()):
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(caller())
+    await asyncio.wait_for(ending.wait(), WAIT_S)
+    task.cancel()
+    may_end.set()
+    await asyncio.wait({task})
+    assert task.cancelled()
 
 
 def test_an_answer_waits_for_no_acknowledgement():

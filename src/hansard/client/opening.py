@@ -272,8 +272,9 @@ async def alongside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[asyncio.T
         yield task
     finally:
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
 
 
 @contextlib.asynccontextmanager
