@@ -233,8 +233,17 @@ with hansard.connect() as record, record.run("w", run="r", conversation="c") as 
 """
 
 
-@pytest.mark.fast(cases=0, slow=1)
-@pytest.mark.parametrize("where", ["before", "in the function", "after", "on its way"])
+FULL = pytest.mark.thorough(quick="test_killed_at_any_point_the_window_is_one_or_the_other")
+
+
+@pytest.mark.fast(cases=0)
+@pytest.mark.parametrize(
+    "where",
+    [
+        "on its way",
+        *(pytest.param(at, marks=FULL) for at in ("before", "in the function", "after")),
+    ],
+)
 def test_killed_at_any_point_the_window_is_one_or_the_other(data_dir, tmp_path, where):
     """A kill leaves the window before or after the summary, never half, and a resume ends equal."""
     program = tmp_path / "program.py"

@@ -19,6 +19,14 @@ AFTER = [
     ("before", "step.completed.v1"),
     ("after", "step.completed.v1"),
 ]
+QUICK = ("before", "step.completed.v1", "once")
+"""The effect happened, and nothing of it is on record."""
+
+FULL = pytest.mark.thorough(quick="test_killed_after_the_grant_it_has_one_effect")
+CASES = [
+    pytest.param(*each, marks=() if each == QUICK else FULL)
+    for each in [(*at, effects) for at in AFTER for effects in ("once", "idempotent")]
+]
 
 
 def requests_of(stage) -> list[ListedApproval]:
@@ -64,9 +72,7 @@ def test_killed_before_the_answer_it_waits_for_the_same_question(stage, effects,
     assert step.approvals == (first,)
 
 
-@pytest.mark.slow(cases=1)
-@pytest.mark.parametrize("effects", ["once", "idempotent"])
-@pytest.mark.parametrize(("when", "tag"), AFTER)
+@pytest.mark.parametrize(("when", "tag", "effects"), CASES)
 def test_killed_after_the_grant_it_has_one_effect(stage, effects, when, tag):
     """Killed around its effect, a granted call asks no more and has one effect."""
     child = stage.start(SENDER, when=when, tag=tag, effects=effects)
