@@ -453,7 +453,9 @@ class RunAgentLeft(Event, frozen=True, kw_only=True):
 
 @event("run.completed.v1")
 class RunCompleted(Event, frozen=True, kw_only=True):
-    """The run ended as it should; `because` is the reason given by a person who ended it."""
+    """The run ended as it should. `because` is the reason given by a person who ended it, or why a
+    failure does not count.
+    """
 
     because: str = ""
 
