@@ -160,23 +160,26 @@ def test_the_files_that_are_begun_first_are_there():
     assert [name for name in tiers.LONG if not (ROOT / name).exists()] == []
 
 
-QUICK = re.compile(r'quick=\s*"(?:(?:tests/)?([^":]+)::)?(\w+)"')
+QUICK = re.compile(r'quick=\s*"(\w+)"|"(?:tests/)?([\w/]+\.py)::(?:"\s*")?(test_\w+)"')
+"""A test of the same file, or one by its path, which may be a constant."""
 
 
 @pytest.mark.slow
 def test_what_shows_the_rule_of_a_thorough_test_is_there_and_no_thorough_one():
     """Each test that `quick` names, by path or in the same file, is one that `make check` runs."""
     named = {
-        (path or str(file.relative_to(ROOT / "tests")), name)
+        (path or str(file.relative_to(ROOT / "tests")), own or name)
         for file in sorted((ROOT / "tests").rglob("test_*.py"))
-        for path, name in QUICK.findall(file.read_text())
+        for own, path, name in QUICK.findall(file.read_text())
     }
     named -= {("test_it.py", "test_plain")}
     assert named
     marks = {path: marks_of(ROOT / "tests" / path) for path, _ in named}
     for path, name in sorted(named):
         assert name in marks[path], f"{path} has no {name}"
-        assert "pytest.mark.thorough" not in marks[path][name], f"{path}::{name} is thorough itself"
+        is_thorough = tiers.first_of((ROOT / "tests" / path).read_text()) == tiers.FULL
+        is_thorough = is_thorough or "pytest.mark.thorough" in marks[path][name]
+        assert not is_thorough, f"{path}::{name} is thorough itself"
 
 
 def marks_of(path: Path) -> dict[str, list[str]]:

@@ -492,7 +492,7 @@ def test_a_join_waits_for_a_server_that_is_being_restarted(lease, data_dir):
         assert second.info.url == lease.info.url
 
 
-@pytest.mark.thorough(quick="test_a_killed_server_comes_back_on_its_port")
+@pytest.mark.thorough
 def test_a_server_that_dies_again_and_again_is_abandoned(lease, data_dir):
     """After six deaths within a minute the supervisor ends with the reason; a join starts again."""
     killed = 0
@@ -967,7 +967,7 @@ def test_what_steers_python_does_not_reach_the_supervisor(data_dir, tmp_path, mo
             assert os.fsencode(tmp_path) not in environment
 
 
-@pytest.mark.thorough(quick="test_processes_that_join_at_the_same_moment_share_one_server")
+@pytest.mark.thorough
 def test_many_open_files_do_not_matter(data_dir):
     """Descriptors over 1023, where select(2) ends, are as good as others."""
     with contextlib.ExitStack() as stack:

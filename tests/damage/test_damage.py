@@ -300,7 +300,7 @@ def test_a_repair_of_a_rolled_log_is_refused(files: Files, cli: Call):
     assert contents(files.stream()) == damaged
 
 
-@pytest.mark.thorough(quick="test_damaged_metadata_is_repaired")
+@pytest.mark.thorough
 def test_a_roll_restores_the_newest_generation(files: Files, cli: Call):
     """The broker was killed between the two files that it writes for a stream."""
     assert cli("tiers", "roll").code == 0

@@ -251,7 +251,7 @@ def test_a_promotion_names_what_the_lost_home_accepted_besides(
         assert opened.fork("half") != "half"
 
 
-@pytest.mark.thorough(quick="test_a_promotion_names_what_the_lost_home_accepted_besides")
+@pytest.mark.thorough
 def test_a_home_that_was_just_rolled_follows_its_successor(
     two: Regions, run: Command, tmp_path: Path
 ) -> None:

@@ -124,7 +124,7 @@ def test_no_answer_of_a_part_of_the_log(server, place, tmp_path, monkeypatch):
     assert "answered from the existing tables, since the log cannot be read" in note
 
 
-@pytest.mark.thorough(quick="test_no_answer_of_a_part_of_the_log")
+@pytest.mark.thorough(quick="sql_sandbox/test_published.py::test_a_position_is_awaited")
 def test_no_answer_where_another_process_does_not_bring_the_tables_up(
     server, place, tmp_path, monkeypatch
 ):
