@@ -329,6 +329,18 @@ async def test_a_damaged_cache_is_read_again_from_the_store(tmp_path: Path) -> N
     assert other.tiers.fetched.hits > 0
 
 
+async def test_an_archive_that_was_continued_leaves_its_index_too(tmp_path: Path) -> None:
+    """A process that finds a segment stored, as after a kill, needs the store no more than one that
+    stored it, to learn where a stream ends.
+    """
+    place, pattern = tmp_path / "archive", f"hansard.{WORKSPACE}.run.r7.agent.worker.a1.*"
+    await opened(str(place), tmp_path / "a").store(0, WHOLE)
+    archive = opened(str(place), tmp_path / "b")
+    stored = await archive.store(0, WHOLE)
+    place.rename(tmp_path / "away")
+    assert await archive.source([stored]).end(pattern) == await WHOLE.end(pattern)
+
+
 async def test_the_archive_of_another_log_is_refused(tmp_path: Path) -> None:
     """A log made anew under the same name is not taken for the one that was archived."""
     archive, _, _ = await archive_of(tmp_path)

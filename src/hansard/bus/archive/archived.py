@@ -184,12 +184,15 @@ class WorkspaceArchive:
             raise Corrupt(f"the archive at {self.place}", fact)
 
     async def _demand_sound(self, stored: Manifest) -> None:
-        """Raise Corrupt unless a segment that an earlier process stored is whole."""
+        """Keep the index of a segment that an earlier process stored. Raises Corrupt unless it is
+        whole.
+        """
         data = await self.tiers.store.get(stored.object)
         if data is None or hashlib.sha256(data).hexdigest() != stored.sha256:
             fact = f"it has {len(data or b''):,} bytes, or others than the {stored.size:,} stored"
             remedy = "restore it from a copy, or set HANSARD_ARCHIVE to a new folder"
             raise Corrupt(f"archive object {stored.object!r} at {self.place}", f"{fact}: {remedy}")
+        await self.tiers.manifest(self._manifest_name(stored.first), index=True)
 
     async def demand_stored(self, generation: Archived) -> None:
         """Raise Corrupt unless the store still has all objects of a generation, in their sizes:
