@@ -47,8 +47,9 @@ async def test_the_operator_is_served(lab: Lab):
         begun = await client.call_tool("start_run", {"workflow": "over-mcp"})
         run = begun.structured_content["result"]["run_id"]
     assert [each for each, _ in await lab.record.runs(workflow="over-mcp")] == [run]
-    async with client_of(lab, TOKEN, lab.name) as client:
-        assert (await client.list_tools()).tools
+    async with client_of(lab, TOKEN, lab.name, "?tools=board&tools=sql") as client:
+        names = {each.name for each in (await client.list_tools()).tools}
+        assert {"sql", "board_put"} <= names
     for headers in ({"authorization": "Bearer other"}, {"authorization": ""}):
         assert (await lab.http.post("/mcp", json={}, headers=headers)).status_code == 401
     assert (await lab.http.post("/mcp", headers={"host": "evil.example"})).status_code == 421

@@ -70,9 +70,9 @@ class _Options(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, query: QueryParams) -> _Options:
-        """Return the options in a query. Raises BadOption."""
+        """Return the options in a query; `tools` may be repeated. Raises BadOption."""
         check_options(PATH, query, cls.__struct_fields__)
-        return cls(**query)
+        return cls(**{name: ",".join(query.getlist(name)) for name in query})
 
 
 _Key = tuple[str, str, _Options]
