@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import hansard
 from hansard.agents.exchange.reader import appended
 from hansard.agents.exchange.writer import CommitLine, unseal
+from hansard.agents.steps.payloads import INLINE_BYTES_MAX
 from hansard.bus.log import Append
 from hansard.domain.errors import BadName, BadValue, ExtraMissing, Refused
 from hansard.domain.fingerprint import canonical
@@ -684,6 +685,26 @@ def test_every_kind_of_run_can_be_copied(tmp_path):
             argv = ["-m", "hansard", "-w", role, "check"]
             done = python_run(argv, cwd=tmp_path, env=environment(home), timeout=170)
             assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.thorough(quick="test_a_pack_is_read_replayed_and_forked_elsewhere")
+def test_a_streamed_item_of_the_largest_size_is_in_the_copy(publisher, home, other):
+    """It is not put into a blob, whose name would stand for all items of its event."""
+    with hansard.connect(publisher.name, data_dir=home) as record:
+        with record.run("w", agent="ada", role="clerk") as session:
+
+            @session.tool(effects="pure")
+            def pieces(size: int) -> Iterator[str]:
+                yield "x" * size
+
+            items = list(pieces(INLINE_BYTES_MAX - 2))
+        publisher.run = session.run
+    made = publisher.make(as_="auditor")
+    with hansard.connect(other, data_dir=home) as record:
+        record.noun(Packs).add(made.file, key=publisher.public)
+        (copy,) = made.manifest.runs
+        [step] = record.state(copy).agent("ada").steps.values()
+        assert [msgspec.json.decode(each) for each in step.items] == items
 
 
 def test_the_extra_of_packs_is_named(publisher, tmp_path, monkeypatch):

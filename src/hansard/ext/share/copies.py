@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
@@ -63,7 +63,7 @@ _fields_of = functools.cache(msgspec.structs.fields)
 def _values_of(tag: str) -> set[str]:
     """Return the fields of an event that may be in a blob; none of an unknown one."""
     fields = _fields_of(REGISTRY[tag]) if tag in REGISTRY else ()
-    return {each.encode_name for each in fields if msgspec.Raw in (each.type, *get_args(each.type))}
+    return {each.encode_name for each in fields if each.type is msgspec.Raw}
 
 
 Fields = dict[str, msgspec.Raw]
