@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Page
 
+import hansard
 from tests.browser.test_axe import axe, checked
 from tests.cli.support import WORKSPACE
 from tests.web.support import Site
@@ -61,8 +63,11 @@ async def test_a_browser_logs_in_and_out(chromium: Browser, site: Site, axe: str
     await _check(chromium, axe, [site.view("/runs"), link])
 
 
-async def test_a_role_is_shown_what_it_may_use(chromium: Browser, site: Site, tmp_path: Path):
+async def test_a_role_is_shown_what_it_may_use(
+    chromium: Browser, site: Site, record: hansard.Record, tmp_path: Path
+):
     """No link of its view of a run leads to a refusal; those of the operator are never there."""
+    await asyncio.to_thread(_decide, record)
     file = tmp_path / "reviewer.json"
     made = site.command(
         "credentials", "reviewer", "--name", "rita", "--output", str(file), "--http", site.url
@@ -89,6 +94,25 @@ async def test_a_role_is_shown_what_it_may_use(chromium: Browser, site: Site, tm
         assert "body" not in event
         answer = await page.locator("#state .as-of a").first.get_attribute("href")
         assert (await page.request.get(f"{site.url}{answer}")).ok
+        await page.goto(site.view("/inbox"))
+        await page.wait_for_selector("h2#approvals")
+        assert await page.locator("h2").all_inner_texts() == ["0 approvals"]
+        await page.goto(site.view("/runs/decided"))
+        await page.wait_for_selector("#state [data-list=messages] .message")
+        fields = page.locator("#state [data-agent=ada] [data-field]")
+        assert await fields.all_inner_texts() == ["2 messages", "1 decision"]
+        decisions = await page.locator("#state [data-list=decisions] .list").inner_text()
+        assert all(each in decisions for each in ("which page?", "the first"))
+        heading = await page.locator("#address").inner_text()
+        assert heading.split(maxsplit=1)[1].startswith("life"), "the event is the run's, unnumbered"
+
+
+def _decide(record: hansard.Record) -> None:
+    """Record a run with two messages and a decision."""
+    with record.run("choices", run="decided", agent="ada", role="researcher") as session:
+        session.message("user", "Which page?")
+        session.decide("which page?", selected="the first")
+        session.message("assistant", "The first.")
 
 
 async def _check(chromium: Browser, axe: str, addresses: list[str]) -> None:

@@ -39,7 +39,7 @@ export interface AgentFigures {
   left: string | null;
   steps: Record<string, number>;
   open_steps: { step: string; tool: string; status: string }[];
-  checkpoints: Record<string, unknown>;
+  checkpoints: Record<string, unknown> | null; // of a role they are not known
   decisions: { question: string; selected: string }[];
   messages: number;
   context_tokens: number | null;

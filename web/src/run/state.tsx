@@ -45,12 +45,12 @@ function AgentRow({ figures, number, isChosen, choose }: { figures: AgentFigures
   return (
     <button type="button" class="agent" data-agent={figures.agent} aria-pressed={isChosen} onClick={choose}>
       <Who name={figures.agent} number={number} />
-      <span class="dim"><Rec text={figures.role} /> v<Field name="version">{figures.version}</Field> · <Rec text={figures.left ?? "open"} /></span>
+      <span class="dim"><Rec text={figures.role} />{figures.version > 0 && <> v<Field name="version">{figures.version}</Field></>} · <Rec text={figures.left ?? "open"} /></span>
       <span class="dim counts">
         <Field name="messages">{plural(figures.messages, "message")}</Field>
         {figures.context_tokens === null ? null : <Field name="tokens">{plural(figures.context_tokens, "token")}</Field>}
         <Field name="decisions">{plural(figures.decisions.length, "decision")}</Field>
-        <Field name="checkpoints">{plural(Object.keys(figures.checkpoints).length, "checkpoint")}</Field>
+        {figures.checkpoints && <Field name="checkpoints">{plural(Object.keys(figures.checkpoints).length, "checkpoint")}</Field>}
       </span>
       <span class="tallies">{statuses.length ? statuses.map(([status, size]) => <span key={status} class="tally" data-status={status}>{count(size)} <Pill status={status} /></span>) : <span class="dim">no steps</span>}</span>
     </button>
@@ -118,8 +118,8 @@ function AgentInFull({ figures, at, point }: { figures: AgentFigures; at: Value;
           <div key={item} class="line"><GoTo number={outline.first[item]}>#{outline.step[outline.first[item]]} <Rec text={titleOf(outline, item)} /></GoTo><span class="gist"><Rec text={gistOf(outline, item)} /></span><Pill status={outline.statusAt(item, point)} /></div>
         )} />
       </Section>
-      <Section id="checkpoints" name="Checkpoints" size={Object.keys(figures.checkpoints).length}>
-        <Newest list={Object.entries(figures.checkpoints)} make={([name, data]) => {
+      <Section id="checkpoints" name="Checkpoints" size={Object.keys(figures.checkpoints ?? {}).length}>
+        <Newest list={Object.entries(figures.checkpoints ?? {})} make={([name, data]) => {
           const number = saved.findLast((each) => outline.names[each] === name);
           return <Fold key={name} label={name} summary={preview(data)}>{() => <>{number !== undefined && <GoTo number={number}>to {outline.address(number)}</GoTo>}<Content value={data} /></>}</Fold>;
         }} />
@@ -163,7 +163,7 @@ export function StatePanel() {
     <Panel id="state" name="State" label="State at this point" bar={<span id="asof" class="mono">at {at}</span>} body={{ id: "now" }} busy={read === one || read.loading || at !== outline.address(model.point.value)}>
       {useMemo(() => <Shown read={read}>
         {(answer) => {
-          const { run, agents } = runShown(answer);
+          const { run, agents } = runShown(answer, outline);
           const shown = [lane.name, agents[0]?.agent].map((name) => agents.find((each) => each.agent === name)).find((each) => each);
           return (
             <AroundContext.Provider value={{ run: model.path }}>

@@ -34,4 +34,4 @@ export function headline(outline: Outline, number: number): string {
 
 // The version of an event in its stream, in words: its number among the events of an agent, a key or a run.
 export const VERSION = "The number of this event among those of its agent, key or run";
-export const versionName = ({ stream, version }: { stream: string; version: number }): string => `${/^agent\//.test(stream) ? stream.split("/").at(-1) : stream} version ${version}`;
+export const versionName = ({ stream, version }: { stream: string; version: number }): string => `${/^agent\//.test(stream) ? stream.split("/").at(-1) : stream}${version ? ` version ${version}` : ""}`;

@@ -918,6 +918,7 @@ class ShownAgent(msgspec.Struct, kw_only=True, omit_defaults=True):
         events: The number of its visible events.
         steps: The number of its visible steps.
         decisions: The number of its visible decisions.
+        messages: The number of its visible messages.
         outcome: How it left; None while it is at work.
     """
 
@@ -925,6 +926,7 @@ class ShownAgent(msgspec.Struct, kw_only=True, omit_defaults=True):
     events: int = 0
     steps: int = 0
     decisions: int = 0
+    messages: int = 0
     outcome: str | None = None
 
 
@@ -1019,6 +1021,7 @@ def _of_agent(facts: ShownState, line: ShownEvent, kind: str, data: dict[str, An
         message: dict[str, Any] = {name: data[name] for name in ("role", "content") if name in data}
         message |= fields if isinstance(fields, dict) else {}
         facts.context.setdefault(line.agent, []).append(message)
+        agent.messages += 1
 
 
 def _fold(line: ShownEvent, keys: dict[str, BoardState], broken: set[str]) -> None:

@@ -16,7 +16,7 @@ interface Doubt {
 }
 const RELOAD_MS = 300; // after a change of a run: further ones are gathered
 
-interface Inbox { approvals: Approval[]; doubts: Doubt[] }
+interface Inbox { approvals: Approval[]; doubts: Doubt[] | null }
 
 export default function InboxView() {
   const answered = query.value.answered === "true";
@@ -31,11 +31,11 @@ export default function InboxView() {
             {!data.approvals.length && <Empty>No call waits for approval.{answered ? "" : " Answered ones are listed with the switch above."}</Empty>}
             {data.approvals.map((each) => <ApprovalCard key={each.approval} it={each} done={read.reload} />)}
           </section>
-          <section aria-labelledby="doubts">
+          {data.doubts && <section aria-labelledby="doubts">
             <h2 id="doubts">{plural(data.doubts.length, "call")} in doubt</h2>
             {!data.doubts.length && <Empty>Of every call in the record it is known whether its effect happened.</Empty>}
             {data.doubts.map((each) => <DoubtCard key={`${each.run} ${each.step}`} it={each} done={read.reload} />)}
-          </section>
+          </section>}
         </>
       )}</Shown>
     </Page>
