@@ -511,6 +511,10 @@ async def test_the_commands_log_in_and_out(lab: Lab, browser: Browser, tmp_path:
         begun = await browser.log_in(query["code"], next=query["next"])
         assert begun.headers["location"] == f"/ws/{lab.name}?at=3&view=x"
         assert (await browser.me())["principal"] == name
+    own = {"authorization": f"Bearer {msgspec.json.decode(file.read_bytes())['token']}"}
+    strange = await browser.http.get("/api/v1/me", headers=own)
+    assert (strange.status_code, "its own workspace" in strange.json()["remedy"]) == (401, True)
+    assert (await browser.http.get(lab.at("/me"), headers=own)).status_code == 200
     assert url in {each.url for each in logins.listeners(lab.folder)}
     await principals.revoke_all(lab.record.workspace, "ada")
     with pytest.raises(BadValue, match="no valid login"):

@@ -74,7 +74,7 @@ class RoleRefused(Blocked):
     """The agent's role does not allow it.
 
     State: nothing was done; the refusal is on record.
-    Remedy: ask an administrator for the permission that `reason` names.
+    Remedy: ask an administrator for the permission that the message names.
 
     `what` is a `tool`, a `kind` of event, a `key` to write, one to `read`, a `task`, a `budget`, a
     run's `place`, a `label` to write under, the `view` of a role, or a permission; `name` is its

@@ -98,9 +98,10 @@ _log = logger(__name__)
 
 
 UNKNOWN = (
-    "no valid login: open the link that 'hansard login' prints, or send "
-    "'Authorization: Bearer TOKEN', the token of credentials, of 'hansard login --token' or of the "
-    "service's --token-file"
+    "no valid login: open the link that 'hansard login' prints, or send 'Authorization: Bearer "
+    "TOKEN' with the token of 'hansard login --token', of the service's --token-file, or of "
+    "credentials; the token of credentials is valid only for paths of its own workspace, such as "
+    "/api/v1/WORKSPACE/me"
 )
 
 
