@@ -74,15 +74,16 @@ async def runs(
     probes: Annotated[bool, flag("--probes", "Also forks of probes.")] = False,
     limit: Annotated[int, option("Most runs to show; 0 shows all.", min=0)] = 20,
 ) -> None:
-    """List runs, the most recently recorded first.
+    """List runs, newest first (by start).
 
     Filters combine with AND.
 
     A call is in doubt if it is unknown whether its effect happened; it is under way while its
     process is at work on this machine.
 
-    An imported run begins at the time that its source claims, shown with (occurred_at). If the
-    source gives no time, --since and --until leave the run out.
+    An imported run begins at the time that its source claims, shown with (occurred_at), and is
+    listed by the time of its import. If the source gives no time, --since and --until leave the run
+    out.
     """
     filters = {
         "status": status,

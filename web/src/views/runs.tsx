@@ -42,7 +42,7 @@ interface RunsAnswer {
 }
 
 const STATUSES = ["open", "completed", "failed", "cancelled", "unknown"];
-const SORTS: [string, string][] = [["", "Recorded last"], ["began", "Begun last"], ["in_doubt", "Most in doubt"], ["failed", "Most failed"], ["steps", "Most steps"], ["longest", "Longest"], ["cost", "Highest cost"], ["tokens", "Most tokens"]];
+const SORTS: [string, string][] = [["", "Newest first (by start)"], ["began", "Newest by the source"], ["in_doubt", "Most in doubt"], ["failed", "Most failed"], ["steps", "Most steps"], ["longest", "Longest"], ["cost", "Highest cost"], ["tokens", "Most tokens"]];
 const FILTERS = ["status", "workflow", "agent", "since", "until", "text"];
 const ROW_HEIGHT = 54;
 const PAGE = 100; // rows shown more at once

@@ -134,7 +134,7 @@ async def record_view(role: RoleContext, made: DerivedView) -> None:
 
 
 class RunsPage(msgspec.Struct, kw_only=True):
-    """A page of runs, the most recently begun first.
+    """A page of runs, newest first (by start).
 
     Attributes:
         runs: The runs, as `hansard runs --json` lists them.
@@ -199,7 +199,7 @@ async def runs(  # noqa: PLR0913 -- each filter is independent
     limit: Annotated[int, msgspec.Meta(ge=1, le=RUNS_MAX)] = RUNS,
     cursor: int | None = None,
 ) -> RunsPage:
-    """List runs, the most recently begun first. Filters combine with AND.
+    """List runs, newest first (by start). Filters combine with AND.
 
     Args:
         status: Only runs of this status.
@@ -211,7 +211,7 @@ async def runs(  # noqa: PLR0913 -- each filter is independent
         until: Only runs begun then or before by their source; with zone.
         text: Only runs with this text in their id, workflow, conversation or labels.
         probes: Also forks of probes.
-        sort: The order over all runs that match, the largest first, instead of the most recent
+        sort: The order over all runs that match, the largest first, instead of the newest
             first. A role gets no other order: what it sees of each run is read one page at a time.
         limit: Most runs of the page.
         cursor: The `next` of the page before.
