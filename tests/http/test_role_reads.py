@@ -33,7 +33,13 @@ query = true
 [roles.approver]
 [[roles.approver.sees]]
 name = "requests"
-kinds = ["approval.requested"]
+kinds = ["approval.requested", "step.*"]
+[[roles.approver.masks]]
+name = "passwords"
+kinds = ["step.requested"]
+fields = ["arguments.password"]
+[roles.approver.may]
+query = true
 [roles.editor]
 [[roles.editor.sees]]
 name = "prompts"
@@ -95,10 +101,10 @@ async def test_reads(lab: Lab, tmp_path: Path) -> None:
     assert len(served) >= 6, "each look is on record"
 
 
-async def test_a_role_gets_no_label_and_no_status_with_an_approval(
-    lab: Lab, tmp_path: Path
-) -> None:
-    """Both follow from events that it may not see; the operator gets them."""
+async def test_a_role_gets_an_approval_as_it_sees_the_call(lab: Lab, tmp_path: Path) -> None:
+    """A mask of the call's arguments holds in the request, too; label and status follow from events
+    that the role may not see. The operator gets all.
+    """
     gate = [hansard.ask_first(tool="send", timeout_s=60)]
     async with (
         caller(lab, tmp_path, "approver") as approver,
@@ -110,10 +116,10 @@ async def test_a_role_gets_no_label_and_no_status_with_an_approval(
             return "a page"
 
         @session.tool(effects="once")
-        async def send() -> None: ...
+        async def send(page: int, password: str) -> None: ...
 
         await look()
-        sending = asyncio.create_task(send())
+        sending = asyncio.create_task(send(1, "hunter2"))
         approvals: list[Any] = []
         while not approvals:
             await asyncio.sleep(0.05)
@@ -122,9 +128,17 @@ async def test_a_role_gets_no_label_and_no_status_with_an_approval(
         assert (request["label"], request["run_status"]) == ("untrusted", "open")
         assert request["at_work"] is True
         [shown] = (await get(approver, "/inbox"))["approvals"]
-        assert shown == request | {"label": "", "run_status": None, "at_work": None}
+        assert request["arguments"] == {"page": 1, "password": "hunter2"}
+        hidden = {"label": "", "run_status": None, "at_work": None}
+        assert shown == request | hidden | {"arguments": {"page": 1}}
         await lab.record.approvals.grant(request["approval"], by="eva")
         await sending
+        query = {"statement": "SELECT type, data FROM events"}
+        answer = await approver.http.post(approver.at("/sql"), json=query)
+        view = msgspec.json.encode(await lab.record.roles.view(session.run, role="approver"))
+        for shown_text in (answer.text, view.decode()):
+            assert "approval.requested.v1" in shown_text
+            assert "hunter2" not in shown_text
 
 
 async def test_a_prompt_is_read_by_its_name(lab: Lab, tmp_path: Path) -> None:

@@ -370,22 +370,24 @@ class RoleContext(Context):
         made = await roles.derive(workspace.states, role, run, None, key)
         return made if made.view.events else None
 
-    async def sees(self, run: str, kind: str, about: dict[str, Any], agent: str = "") -> bool:
-        """Return whether the role is shown an event of a kind with these values.
+    async def shown_data(
+        self, run: str, kind: str, about: dict[str, Any], agent: str = ""
+    ) -> dict[str, Any] | None:
+        """Return the visible data of an event of a kind with these values; None if none is shown.
 
         The answer depends on all that it is shown of the run, which counts as shown.
         """
         made = await self.derived(ids.name("run", run))
         if made is None:
-            return False
+            return None
         self.asker.carried.run = run
         await self.asker.carried.shown(made.label)
-        return any(
-            shown.type.startswith(f"{kind}.")
-            and agent in ("", shown.agent)
-            and about.items() <= msgspec.json.decode(shown.data).items()
-            for _, shown in made.view.events
-        )
+        for _, shown in made.view.events:
+            if shown.type.startswith(f"{kind}.") and agent in ("", shown.agent):
+                data: dict[str, Any] = msgspec.json.decode(shown.data)
+                if about.items() <= data.items():
+                    return data
+        return None
 
 
 # ------------------------------------------------------------ results that differ for a role
@@ -517,7 +519,7 @@ class RoleApprovals(Approvals[Async]):
         """Raise NotFound for a request for approval that the role is not shown."""
         runs = [each.run for each in await listed(self._workspace) if each.approval.id == approval]
         run = runs[0] if runs else ids.uuid8("approval", approval)  # there is none
-        if not await self._context.sees(run, "approval.requested", {"approval": approval}):
+        if not await self._context.shown_data(run, "approval.requested", {"approval": approval}):
             raise NotFound(f"approval {approval!r:.80}", "give one that the role is shown")
 
 
@@ -555,7 +557,7 @@ class RoleRecord(RecordOperations[Async]):
             step = await self._workspace.points.step_name(run, step)
         agent, _, number = step.rpartition("#")
         about = {"step": int(number) if number.isdigit() else None}
-        if not await self._context.sees(run, "step.requested", about, agent):
+        if not await self._context.shown_data(run, "step.requested", about, agent):
             raise NotFound(
                 f"step {step!r:.80}", "give agent#number of a step that the role is shown"
             )
@@ -564,7 +566,7 @@ class RoleRecord(RecordOperations[Async]):
     @differs
     async def reopen(self, run: str, task: str, *, by: Any = "", reason: str = "") -> bool:
         """Reopen a task that the role is shown; others, and what they wait for, are hidden."""
-        if not await self._context.sees(run, "task.failed", {"task": task}):
+        if not await self._context.shown_data(run, "task.failed", {"task": task}):
             raise NotFound(f"failed task {task!r:.80}", "give one that the role is shown")
         try:
             return await super().reopen(run, task, by=by, reason=reason)

@@ -206,6 +206,23 @@ def _reached(kind: inspect.Type, segments: tuple[tuple[str, ...], ...]) -> Itera
             return
 
 
+CALLS = ("step.*", "approval.requested")
+"""The kinds about a call. Several repeat its fields under the same names and types."""
+
+
+@lru_cache(maxsize=4_096)
+def repeats(tag: str, kinds: tuple[str, ...], paths: tuple[str, ...]) -> bool:
+    """Return whether events of a known kind about a call repeat fields of other such kinds."""
+    about_calls = kinds_of(CALLS)
+    return tag in about_calls and any(
+        kind in reached(tag, path)
+        for other in kinds_of(kinds)
+        if other in about_calls
+        for path in paths
+        for kind in reached(other, path)
+    )
+
+
 _TEXTS = (
     inspect.StrType,
     inspect.EnumType,

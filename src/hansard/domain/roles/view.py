@@ -49,6 +49,7 @@ from hansard.domain.roles.authorize import (
     is_whole,
     known,
     names_family,
+    repeats,
     touches,
     unversioned,
 )
@@ -74,7 +75,8 @@ from hansard.domain.roles.model import (
 # Rules only allow. An event that no rule matches is not seen. Where several match, the fields of
 # all of them are shown; every mask that matches applies, whichever rule shows the event. Served
 # views (`view.*`) are matched only by rules whose `kinds` name them explicitly. The role's
-# clearance precedes all rules: an event with a higher label is not seen.
+# clearance precedes all rules: an event with a higher label is not seen. A mask of a call's fields
+# applies to every event about a call that repeats them.
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -297,8 +299,9 @@ def unmet_conditions(rule: RoleRule | Mask, facts: Facts) -> list[str]:
         "keys": facts.key,
         "aggregates": facts.aggregate,
     }
-    if rule.kinds is not None and not any(kind_matches(kind, facts.tag) for kind in rule.kinds):
-        missing.append(f"kinds: {facts.tag} is none of {_listed(rule.kinds)}")
+    of_kind = rule.kinds is None or any(kind_matches(kind, facts.tag) for kind in rule.kinds)
+    if not of_kind and not (isinstance(rule, Mask) and repeats(facts.tag, rule.kinds, rule.fields)):
+        missing.append(f"kinds: {facts.tag} is none of {_listed(rule.kinds or ())}")
     elif isinstance(rule, RoleRule) and not names_family(rule.kinds or (), facts.tag):
         missing.append(f"kinds: {facts.tag} is seen only by a rule that names it")
     for name, value in has.items():

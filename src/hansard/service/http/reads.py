@@ -735,12 +735,19 @@ async def inbox(context: Context, *, every: bool = False) -> Inbox:
         await unfinished.note_waiting(workspace, context.workspace.settings, made)
         return Inbox(approvals=made.questions, doubts=await doubtful_steps(workspace))
     made = await access.list_approvals(role.workspace, every=every)
-    shown = [
-        # these follow from what the role may not see
-        msgspec.structs.replace(each, label="", run_status=None)
-        for each in made.questions
-        if await role.sees(each.run, "approval.requested", {"approval": each.approval})
-    ]
+    shown: list[access.Question] = []
+    for each in made.questions:
+        about = {"approval": each.approval}
+        data = await role.shown_data(each.run, "approval.requested", about)
+        if data is not None:
+            # the label and the status follow from what the role may not see
+            of_role = {name: data.get(name, "") for name in ("agent", "role", "tool", "rule")}
+            arguments = msgspec.Raw(msgspec.json.encode(data.get("arguments")))
+            shown.append(
+                msgspec.structs.replace(
+                    each, **of_role, arguments=arguments, label="", run_status=None
+                )
+            )
     return Inbox(approvals=shown, doubts=None)
 
 
