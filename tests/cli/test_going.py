@@ -145,6 +145,16 @@ def test_a_point_of_an_agent_that_is_not_there_names_those_that_are(call, runs, 
     assert f"agent 'bob' in run {runs.team} was not found: its agents are researcher_1" in done.err
 
 
+@pytest.mark.parametrize("point", ["99999", "2900-01-01T00:00:00Z"])
+@pytest.mark.parametrize("command", ["run fork", "run show", "memory show org x.md"])
+def test_a_point_beyond_the_end_of_the_record_is_refused(call, runs, command, point):
+    """A position after the newest, and a time in the future, name no state: nothing is shown."""
+    words = command.split()
+    done = call(*words, *([runs.team] if words[0] == "run" else []), "--at", point)
+    assert (done.code, done.out) == (2, "")
+    assert f"{point} was not found: the record ends at position " in done.err
+
+
 STARTS_A_HELPER = """
 import os, subprocess, sys
 import hansard

@@ -23,7 +23,7 @@ from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join
 from hansard.domain.memory.files import KIND as MEMORY
 from hansard.domain.values import Plain
-from hansard.state.replay import parsed_point
+from hansard.state.replay import check_reached, parsed_point
 
 OTHERS_EVERY = 50
 """Changes after which other tasks of the loop get to run."""
@@ -55,6 +55,7 @@ async def history(
     """
     stream = stream_of(aggregate_id)
     to, up_to, point_id = point_in(at)
+    await check_reached(log, up_to)
     commits = await log.read(stream, after=after, to=to, up_to=up_to)
     if point_id:
         commits = commits_until(commits, point_id, f"aggregate {aggregate_id}")

@@ -41,6 +41,7 @@ from hansard.domain.memory.files import KIND, FileChange, MemoryChanged, stream_
 from hansard.domain.memory.lines import FileText, Unfetched, in_full
 from hansard.domain.memory.space import Files, MemoryFile, MemoryState
 from hansard.state.aggregates import commits_until, point_in
+from hansard.state.replay import check_reached
 
 SPACES_MAX = 256
 """Most spaces kept in memory; others are read from the log again."""
@@ -290,6 +291,7 @@ class Memories:
         if at is None:
             return await self.state(space)
         to, up_to, point_id = point_in(at)
+        await check_reached(self.log, up_to)
         known = self._known.get(space)
         begin = spaces.MemoryState()
         if to is not None and known is not None and known.version == to:

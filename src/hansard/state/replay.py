@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import copy
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -35,7 +36,7 @@ from hansard.bus.commits import (
     whole_at,
 )
 from hansard.bus.errors import NotFound
-from hansard.bus.log import AtPosition, AtTime, EventLog, RunStreams, Snapshots, Stored, UpTo
+from hansard.bus.log import AtPosition, AtTime, EventLog, RunStreams, Snapshots, Stored, UpTo, utc
 from hansard.domain import agent as agents
 from hansard.domain import run as runs
 from hansard.domain import team as task
@@ -577,6 +578,11 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ADDRESS = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
 _STEP = re.compile(r"(.+)#([0-9]{1,18})")
 
+_ROUNDED_NS = 999
+"""What a time of a point is rounded up by."""
+
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
 _REMEDY = (
     "give a position (1234), an event's address (1234.2), a step (researcher_1#8), agent@version "
     "(researcher_1@12), life@version, a time (2026-11-21T10:00:00Z), or the id of a commit, event "
@@ -601,7 +607,10 @@ class Points:
     async def up_to(self, run: str, at: object) -> UpTo:
         """Return the point at which a read of a run ends. Raises NotFound, BadName."""
         point = parsed_point(at, _REMEDY)
-        return await self._text(run, point) if isinstance(point, str) else point
+        if isinstance(point, str):
+            return await self._text(run, point)
+        await check_reached(self._states.log, point)
+        return point
 
     async def _text(self, run: str, text: str) -> UpTo:
         if _ADDRESS.fullmatch(text):
@@ -736,6 +745,23 @@ def parsed_point(at: object, remedy: str) -> UpTo | str:
             raise BadName("point", at, remedy)
 
 
+async def check_reached(log: EventLog, point: UpTo) -> None:
+    """Raise NotFound for a position after the newest, and for a time in the future."""
+    head = 0 if point is None else await log.head()
+    match point:
+        case AtPosition(position) if position > head:
+            what = f"position {position}"
+        case AtTime(stamp) if stamp - _ROUNDED_NS > time.time_ns():
+            what = f"time {utc(stamp):{_TIME}}"
+        case _:
+            return
+    newest = (await log.at(head)).stamp if head else 0
+    if isinstance(point, AtTime) and point.stamp - _ROUNDED_NS <= newest:
+        return  # the log's clock is ahead of this one
+    end = f"position {head}, {utc(newest):{_TIME}}" if head else "position 0: it is empty"
+    raise NotFound(what, f"the record ends at {end}; without a point you get the newest state")
+
+
 def at_time(moment: datetime) -> AtTime:
     """Return the end of the moment's microsecond: the log counts ns, and shows its times cut to
     microseconds.
@@ -744,4 +770,4 @@ def at_time(moment: datetime) -> AtTime:
         moment = moment.replace(tzinfo=UTC)
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
     seconds = delta.days * 86_400 + delta.seconds
-    return AtTime(seconds * 1_000_000_000 + delta.microseconds * 1_000 + 999)
+    return AtTime(seconds * 1_000_000_000 + delta.microseconds * 1_000 + _ROUNDED_NS)
