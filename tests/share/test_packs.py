@@ -9,6 +9,8 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,15 +151,16 @@ class Publisher(msgspec.Struct):
     folder: str
 
     def make(self, **options: Any) -> PackReport:
-        """Make a pack of its run."""
+        """Make a pack of its run, or of others."""
         arguments = {
+            "runs": [self.run],
             "name": "greeting",
             "as_": "reviewer",
             "license_": "Apache-2.0",
             "key": self.key,
         }
         with hansard.connect(self.name, data_dir=self.home) as record:
-            return record.noun(Packs).make(self.folder, [self.run], **(arguments | options))
+            return record.noun(Packs).make(self.folder, **(arguments | options))
 
 
 @pytest.fixture
@@ -642,6 +645,35 @@ def test_the_commands(publisher, home, other):
     assert re.search(r"state +valid\n", call("verify", made["file"]))
     call("withdraw", made["file"], "--key", publisher.key, workspace=publisher.name)
     assert "withdrew it" in call("verify", made["file"], code=2)
+
+
+def test_a_copy_of_an_approved_call_is_sound(publisher, home, other, tmp_path):
+    """A role that sees all gets the approval too; another's copy names one of the original."""
+    rules = '[roles.kinds]\n[[roles.kinds.sees]]\nname = "all"\nkinds = ["**"]\n'
+    (tmp_path / "kinds.toml").write_text(rules)
+    with hansard.connect(publisher.name, data_dir=home) as record:
+        record.roles.apply_file(tmp_path / "kinds.toml")
+        gate = hansard.ask_first("send", timeout_s=60)
+        with record.run("mail", agent="ada", role="clerk", gate=[gate]) as session:
+
+            def grant() -> None:
+                while not (pending := record.approvals.list()):
+                    time.sleep(0.02)
+                record.approvals.grant(pending[0].approval.id, by="eva")
+
+            person = threading.Thread(target=grant)
+            person.start()
+            assert session.tool(effects="once", name="send")(str)("ben") == "ben"
+            person.join()
+    asked = {"approval.requested": 1, "approval.granted": 1}
+    for role, left_out in (("kinds", asked), ("auditor", {})):
+        made = publisher.make(runs=[session.run], name=role, as_=role)
+        assert made.left_out == left_out
+        with hansard.connect(other, data_dir=home) as record:
+            record.noun(Packs).add(made.file, key=publisher.public)
+    argv = ["-m", "hansard", "-w", other, "check"]
+    done = python_run(argv, cwd=home, env=environment(home), timeout=170)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.thorough(quick="test_a_pack_is_read_replayed_and_forked_elsewhere")

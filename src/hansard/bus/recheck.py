@@ -61,16 +61,19 @@ class Approvals:
     def __init__(self) -> None:
         self._requests: dict[tuple[str, str], ApprovalRequested] = {}
         self._granted: set[tuple[str, str]] = set()
+        self._copies: set[str] = set()
         self._calls: dict[tuple[AgentStream, int], tuple[str, str]] = {}
         self._users: dict[tuple[str, str], tuple[AgentStream, int]] = {}
 
     def event(self, stream: StreamId, event: Event) -> Iterator[str]:
         """Yield an event's errors about approvals."""
         match stream, event:
-            case KeyStream(run=run), ApprovalRequested():
-                self._requests.setdefault((run, event.approval), event)
-            case KeyStream(run=run), ApprovalGranted():
-                self._granted.add((run, event.approval))
+            case RunStream(run=name), run.RunStarted(labels=labels) if run.SHARED in labels:
+                self._copies.add(name)
+            case KeyStream(run=name), ApprovalRequested():
+                self._requests.setdefault((name, event.approval), event)
+            case KeyStream(run=name), ApprovalGranted():
+                self._granted.add((name, event.approval))
             case AgentStream(), StepRequested(approval=str(name)):
                 self._calls[stream, event.step] = event.call, event.fingerprint
                 yield from self._used(stream, event.step, name)
@@ -85,7 +88,8 @@ class Approvals:
         text = f"step {step} goes by approval {name}"
         request = self._requests.get((stream.run, name))
         if request is None:
-            yield f"{text}, which was never requested"
+            if stream.run not in self._copies:  # a copy's are in the run that it shows
+                yield f"{text}, which was never requested"
             return
         if (stream.run, name) not in self._granted:
             yield f"{text}, which was not granted before"
