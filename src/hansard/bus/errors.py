@@ -473,10 +473,11 @@ class GenerationMissing(Unreachable):
 
 
 class ArchiveUnavailable(Unreachable):
-    """The object store with a log's older positions did not answer, or refused.
+    """The object store of a log's older positions did not answer, refused, or has no object of it.
 
     State: nothing was read or written there. New events are recorded as before.
-    Remedy: make the store reachable, and correct its credentials; then try again.
+    Remedy: mount the store or make it reachable, and correct its credentials; then try again. A
+        session whose append raised it is closed: resume its run.
 
     Attributes:
         name: The object.

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from hansard.bus import subjects
 from hansard.bus.commits import decode, revive, torn
-from hansard.bus.errors import NotFound
+from hansard.bus.errors import ArchiveUnavailable, NotFound
 from hansard.bus.log import RawMessage, in_parts
 from hansard.bus.marks import Extent, Known, Mark, link
 from hansard.domain import agent, decider, payload, principal, run, steps
@@ -867,9 +867,10 @@ async def _log(
                     )
             compared.message(message.position, message.subject, message.body)
             progress("commits", at, summary.position)
-    except Corrupt as error:  # as of a generation that is in no store and no cache
+    except (Corrupt, ArchiveUnavailable) as error:  # of a generation in no store and no cache
+        why = f"{error.where}: {error.fact}" if isinstance(error, Corrupt) else str(error)
         fact = (
-            f"{error.where}: {error.fact}. From position {at + 1:,} on nothing was checked, or "
+            f"{why}. From position {at + 1:,} on nothing was checked, or "
             "compared with marks: run this command again after that"
         )
         count(Kind.POSITION, fact, {"position": at + 1})

@@ -34,7 +34,7 @@ from hansard.bus.archive.segment import (
     run_of,
     scan,
 )
-from hansard.bus.archive.tiers import Tiers
+from hansard.bus.archive.tiers import MOUNT, NOTHING, Tiers
 from hansard.bus.errors import ArchiveUnavailable
 from hansard.bus.loggers import logger
 from hansard.bus.sources import Archived, End, Message, Source, end_of
@@ -114,6 +114,7 @@ class WorkspaceArchive:
         for each in generations:
             parts = self._of(each)
             if parts is None:
+                await self.tiers.demand_any(self.workspace)
                 fact = (
                     f"it does not have the {each.messages:,} messages at positions {each.first:,} "
                     f"to {each.last:,} that were stored there: restore its objects below "
@@ -213,6 +214,12 @@ class WorkspaceArchive:
         """
         sizes = await self.tiers.store.names(self.workspace)
         lacks: dict[int, str] = {}
+        if not sizes:
+            return {
+                each.generation: f"{NOTHING}, and the {each.messages:,} messages at positions "
+                f"{each.first:,} to {each.last:,} were stored there: {MOUNT}"
+                for each in generations
+            }
         stored: dict[int, list[Manifest]] = {}
         for each in generations:
             try:

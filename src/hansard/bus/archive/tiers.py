@@ -63,6 +63,9 @@ GAP_BYTES_MAX = 64 * 1024
 RANGE_BYTES_MAX = 8 * 1024 * 1024
 """Most bytes of one range."""
 
+NOTHING = "it has no object of this workspace"
+MOUNT = "mount or restore it there, or correct HANSARD_ARCHIVE, then try again"
+
 _places = msgspec.msgpack.Decoder(Places)
 _page = msgspec.msgpack.Decoder(list[StreamIndex])
 _log = logger(__name__)
@@ -103,6 +106,13 @@ class Tiers:
             with contextlib.suppress(OSError, Corrupt):
                 manifests.append(manifest_of(path.read_bytes(), path.name))
         return manifests
+
+    async def demand_any(self, workspace: str) -> None:
+        """Raise ArchiveUnavailable if the store has no object of a workspace: a disk that is not
+        mounted, or an emptied bucket, is no damage. Nothing of it is remembered.
+        """
+        if not await self.store.names(workspace):
+            raise ArchiveUnavailable(self.store.url, "read", workspace, NOTHING, MOUNT)
 
     async def manifest(self, name: str, *, index: bool = False) -> Manifest:
         """Read a manifest from the store, and keep it on the disk with the footer of its segment: a
@@ -204,6 +214,7 @@ class Tiers:
             fact = f"it has {size:,} bytes, not {segment.size:,}: restore it from a copy"
             raise Corrupt(where, fact) from None
         if bodies is None:
+            await self.demand_any(segment.workspace)
             remedy = "it was deleted from the store: restore it there"
             raise Corrupt(where, f"it does not exist; {remedy}")
         self.fetched.hits += len(ranges)
