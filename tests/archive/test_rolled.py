@@ -169,6 +169,42 @@ def test_without_its_archive_writers_go_on_and_readers_are_refused(tmp_path: Pat
 
 
 @pytest.mark.later
+def test_a_roll_stores_and_deletes_nothing_while_the_archive_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under a disk that is not mounted: no second archive is begun, and none is partial."""
+    home, place, away = tmp_path / "data", tmp_path / "archive", tmp_path / "away"
+    command = ["--data-dir", home, "-w", WORKSPACE, "tiers", "sql", "--only-archive"]
+    with hansard.connect(workspace=WORKSPACE, data_dir=home) as record:
+        old = team(record)
+        assert roll(home, str(place)) == (1, [0])
+        new = team(record)
+        place.rename(away)
+        monkeypatch.setenv("HANSARD_ARCHIVE", str(place))
+        for archive in (False, True):  # without a folder, and with an empty one
+            with pytest.raises(ArchiveUnavailable, match="it has no object of this workspace"):
+                roll(home, str(place))
+            result = ran(capsys, monkeypatch, [*command, "SELECT count(*) FROM events"])
+            assert (result.code, "no object of this workspace): mount" in result.err) == (
+                2,
+                True,
+            )
+            assert place.exists() is archive
+            place.mkdir(exist_ok=True)
+        place.rmdir()
+        (manifest,) = (away / WORKSPACE / "log").iterdir()
+        kept = manifest.rename(tmp_path / "kept")
+        away.rename(place)
+        with pytest.raises(Corrupt, match="nothing is stored there or deleted from the broker"):
+            roll(home, str(place))
+        kept.rename(place / WORKSPACE / "log" / manifest.name)
+        result = ran(capsys, monkeypatch, [*command, "SELECT count(*) FROM events"])
+        assert "store them with 'hansard tiers roll'" in result.err
+        assert roll(home, str(place)) == (2, [1])
+        assert [record.state(each).life.status for each in (old, new)] == ["completed"] * 2
+
+
+@pytest.mark.later
 @pytest.mark.parametrize("cached", [True, False])
 def test_an_archive_that_is_gone_is_reported_also_while_a_cache_has_it(
     tmp_path: Path,

@@ -155,6 +155,13 @@ class Archive(Protocol):
         """
         ...
 
+    async def demand_stored(self, listed: Sequence[Archived]) -> None:
+        """Raise Corrupt or BusError unless the store has all objects of the generations that the
+        list says are in it, in their sizes. Demanded before another is stored or a stream deleted:
+        under a disk that is not mounted would be a second, incomplete archive.
+        """
+        ...
+
     def source(self, generations: Sequence[Archived]) -> Source:
         """Return all these generations, oldest first and without a gap, as one source. Nothing is
         read before it is needed, so that a missing archive is an error of the read that needs it.

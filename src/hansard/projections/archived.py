@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from hansard.bus.archive.archived import WorkspaceArchive
+from hansard.bus.errors import NotFound
 from hansard.bus.sources import Archived
 from hansard.domain.errors import CallerError, Corrupt
 from hansard.projections._engine import engine as duckdb
@@ -123,15 +124,18 @@ async def store_tables(
 
 
 async def store_all_tables(
-    archive: WorkspaceArchive, reader: Reader, generations: Iterable[Archived]
+    archive: WorkspaceArchive, reader: Reader, generations: Sequence[Archived]
 ) -> list[ArchivedTables]:
     """Store the rows of those generations that the tables have reached; return the new ones."""
     known = set(await _manifests(archive))
-    return [
-        await store_tables(archive, reader, each)
+    new = [
+        each
         for each in generations
         if _manifest(archive, each.last) not in known and each.last <= reader.position
     ]
+    if new:
+        await archive.demand_stored(generations)
+    return [await store_tables(archive, reader, each) for each in new]
 
 
 async def stored_tables(archive: WorkspaceArchive) -> list[ArchivedTables]:
@@ -159,9 +163,13 @@ async def years(
     """Open a database with a view for each table: the archive's rows, and those of the `live`
     tables after its end. The Parquet files are copied to a temporary folder first.
 
-    Raises ArchiveUnavailable, Corrupt.
+    Raises ArchiveUnavailable, Corrupt, and NotFound if neither has tables.
     """
     manifests = await stored_tables(archive)
+    if live is None and not manifests:
+        await archive.tiers.demand_any(archive.workspace)
+        where = f"rows of workspace {archive.workspace!r} in the archive at {archive.place}"
+        raise NotFound(where, "store them with 'hansard tiers roll'")
     end = manifests[-1].last if manifests else 0
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -195,12 +195,13 @@ class WorkspaceArchive:
             raise Corrupt(f"archive object {stored.object!r} at {self.place}", f"{fact}: {remedy}")
         await self.tiers.manifest(self._manifest_name(stored.first), index=True)
 
-    async def demand_stored(self, generation: Archived) -> None:
-        """Raise Corrupt unless the store still has all objects of a generation, in their sizes:
-        before its stream is deleted, some time after it was read back.
-        """
-        for fact in (await self.missing([generation])).values():
-            raise Corrupt(f"the archive at {self.place}", f"{fact}; the stream is kept")
+    async def demand_stored(self, listed: Sequence[Archived]) -> None:
+        """See `Archive.demand_stored`. Raises ArchiveUnavailable if no object is there."""
+        here = [each for each in listed if each.place == self.place]
+        for fact in (await self.missing(here) if here else {}).values():
+            await self.tiers.demand_any(self.workspace)
+            kept = "nothing is stored there or deleted from the broker until then"
+            raise Corrupt(f"the archive at {self.place}", f"{fact}; {kept}")
 
     async def missing(
         self, generations: Sequence[Archived], read: Callable[[int, int], None] | None = None

@@ -109,7 +109,8 @@ async def roll(admin: Broker, workspace: str, policy: Policy | None = None) -> R
 async def store_sealed(admin: Broker, workspace: str, archive: Archive) -> list[Archived]:
     """Store the sealed generations that the archive does not have, and list them; return those.
 
-    Raises ArchiveUnavailable and Corrupt, and then keeps the streams.
+    Raises ArchiveUnavailable and Corrupt, also if the archive lacks what the list has there, and
+    then keeps the streams.
     """
     direct, new = Direct(admin), list[Archived]()
     at = await survey(direct, workspace)
@@ -117,6 +118,8 @@ async def store_sealed(admin: Broker, workspace: str, archive: Archive) -> list[
     for generation in _closed(at):
         if generation.number in known:
             continue
+        if not new:
+            await archive.demand_stored(at.archived)
         source = SealedStream(direct, generation)
         entry = await archive.store(generation.number, source)
         _compare(generation, entry)
@@ -133,7 +136,7 @@ async def delete_archived(
 
     A stream is kept until the next generation is `keep_s` old, and until the embedded broker's mark
     has digested it, since that reads the server alone. Raises ArchiveUnavailable and Corrupt, and
-    keeps it, if the archive does not have all of its objects now.
+    keeps it, if the archive does not have all objects now that the list has there.
     """
     at = await survey(Direct(admin), workspace)
     known = {each.generation: each for each in at.archived}
@@ -150,7 +153,7 @@ async def delete_archived(
         ):
             break
         _compare(generation, entry)
-        await archive_at(workspace, entry.place).demand_stored(entry)
+        await archive_at(workspace, entry.place).demand_stored(at.archived)
         if not generation.number:
             await _guard(admin, workspace, generation)
         try:
