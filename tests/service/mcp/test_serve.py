@@ -453,6 +453,55 @@ keys = ["findings/**"]
 SECRET = "the password is swordfish"
 
 
+VIEWER = """
+[roles.viewer]
+[[roles.viewer.sees]]
+name = "all"
+kinds = ["**"]
+[roles.viewer.may]
+tools = ["mcp:*"]
+"""
+
+
+@pytest.mark.slow
+async def test_a_read_does_not_reopen_a_run_that_has_ended(setup: Setup, house: House):
+    """It is in the client's own run, of a trusted and of a restricted client; so is a refusal."""
+    await asyncio.to_thread(house.apply, VIEWER)
+    login = await asyncio.to_thread(house.login, "rob", "viewer")
+
+    def begin() -> str:
+        with house.trusted() as record, record.run("papers", agent="ada", role="ada") as ada:
+            ada.board.put("findings/1", "whales")
+            return str(ada.run)
+
+    run = await asyncio.to_thread(begin)
+    program = [python(), "-m", "hansard", "mcp", "serve", "--tools", "all"]
+    restricted = Setup(house.data_dir, house.workspace, setup.sent)
+    async with AsyncExitStack() as stack:
+        where = ["env", f"HANSARD_CREDENTIALS={login}", *program]
+        client = await stack.enter_async_context(wire(restricted, where))
+        await client.greet()
+        cleo = await stack.enter_async_context(sdk(restricted, "cleo", "auto"))
+        for each in (Team(client), cleo):
+            for tool in ("board_entry", "leave_run"):
+                key = {"key": "findings/1"} if tool == "board_entry" else {}
+                assert "a read does not reopen it" in await each.refused(tool, run_id=run, **key)
+            viewed = await each.ask("view_run", run_id=run)
+            assert viewed["_meta"]["hansard/run"] != run
+        assert "findings/1" in json.dumps(
+            await client.ask("resources/read", uri=f"run://{run}/view")
+        )
+
+    def after() -> tuple[str, list[str], list[str]]:
+        with house.trusted() as record:
+            state = record.state(run)
+            query = "SELECT DISTINCT agent FROM steps WHERE tool = 'mcp:view_run' ORDER BY agent"
+            readers = [agent for (agent,) in record.sql(query).rows]
+            return state.life.status.value, [*state.agents], readers
+
+    assert await asyncio.to_thread(after) == ("completed", ["ada"], ["cleo", "rob"])
+
+
 @pytest.mark.slow
 async def test_a_restricted_role_is_shown_what_it_may_see_and_no_more(setup: Setup, house: House):
     """With credentials no hidden data is in any result or error."""

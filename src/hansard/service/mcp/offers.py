@@ -32,6 +32,7 @@ from typing import Any, Literal, TypeVar, Union, get_type_hints
 
 import msgspec
 
+from hansard.agents.access import roles
 from hansard.agents.access.carried import LabelledLog
 from hansard.agents.artifacts import versions as artifacts
 from hansard.agents.edits import Replacement
@@ -45,10 +46,10 @@ from hansard.bus.errors import Fenced, NotFound
 from hansard.bus.loggers import logger
 from hansard.client.options import AGENT
 from hansard.domain.choices import NOTHING, nearest
-from hansard.domain.errors import BadValue, CallerError, HansardError
+from hansard.domain.errors import BadValue, CallerError, HansardError, Refused
 from hansard.domain.label import Label
 from hansard.domain.memory.files import AGENTS, RUNS
-from hansard.domain.run import ForkEffects
+from hansard.domain.run import ForkEffects, RunStatus
 from hansard.operations import session as operations
 from hansard.operations.declare import Async, Kind, Operation, SecretName, documented
 from hansard.operations.protocol import wire
@@ -155,6 +156,19 @@ WORKFLOW = "mcp"
 """Default workflow of a client's runs, and that of its own run, for calls that name no run."""
 
 
+ENDED = {RunStatus.COMPLETED.value, RunStatus.FAILED.value, RunStatus.CANCELLED.value}
+"""Statuses of runs that a read does not join."""
+
+
+def has_ended(run: str) -> Refused:
+    """Return the refusal of a read of a run that has ended, for which the client has no session."""
+    message = (
+        f"run {run!r:.80} has ended, and a read does not reopen it: read it with view_run, or "
+        f"run://{run:.80}/state where that is offered; resume_run reopens it"
+    )
+    return Refused(message)
+
+
 class Work(msgspec.Struct):
     """A session, the scope of its calls, and the tasks that it claimed."""
 
@@ -236,7 +250,18 @@ class Sessions:
         """Return the session in a run. Raises as `record.run`, and NotFound."""
         async with self._lock:
             if not await self._is_there(run):
-                await self._demand(run)
+                await self._status(run)
+                await self.begin(None, run=run)
+            return self._works[run]
+
+    async def to_read(self, run: str) -> Work | None:
+        """Return the session for a read of a run; None if the run has ended without one, as to join
+        it would reopen it. Raises as `of`.
+        """
+        async with self._lock:
+            if not await self._is_there(run):
+                if await self._status(run) in ENDED:
+                    return None
                 await self.begin(None, run=run)
             return self._works[run]
 
@@ -252,12 +277,15 @@ class Sessions:
             self._works.pop(run, None)
         return run in self._works
 
-    async def _demand(self, run: str) -> None:
-        """Raise NotFound for a run that does not exist, so that a mistyped id begins none."""
+    async def _status(self, run: str) -> str | None:
+        """Return a run's status; None if a restricted client's role does not see it. Raises
+        NotFound for a run that does not exist, so that a mistyped id begins none.
+        """
         try:
-            await self.record.state(run)
+            return str((await self.record.state(run)).life.status)
         except NotOffered:
-            await self.record.roles.view(run)
+            status: str | None = (await self.record.roles.view(run)).state.run.get("status")
+            return status
 
     async def own(self) -> Work:
         """Return the session of the client's own run, for calls that name no run."""
@@ -272,7 +300,9 @@ class Sessions:
 
     async def leave(self, run: str, error: BaseException | None = None) -> Work:
         """End this agent's session in a run and return it; the last agent's end ends the run."""
-        work = await self.of(run)
+        work = await self.to_read(run)
+        if work is None:
+            raise has_ended(run)
         del self._works[run]
         await work.session.close(error)
         return work
@@ -428,7 +458,13 @@ def _offer(each: Operation) -> Offer:
         if not isinstance(run_id, str) or not run_id:
             where = f"{each.called}(run_id)"
             raise BadValue(where, f"{run_id!r:.80}", "give a run_id of start_run")
-        work = await sessions.of(run_id)
+        if each.name in READS:
+            at_work = await sessions.to_read(run_id)
+            if at_work is None and each.group != "memory":
+                raise has_ended(run_id)
+            work = at_work or await sessions.own()
+        else:
+            work = await sessions.of(run_id)
         if each.name in READS and each.group == "facts":
             reads = partial(in_run, sessions, work, inputs)
             return await as_step(sessions, work, name, inputs, reads)
@@ -719,9 +755,26 @@ async def record_step(
 @tool(OBJECT, reads=True, in_run=True, is_step=False)
 async def view_run(sessions: Sessions, run_id: str) -> Answer:
     """View the part of a run that this agent's role may see; the view is recorded."""
-    work = await sessions.of(run_id)
-    async with sessions.at_work(work):
-        return Answer(await _encoded(await work.session.view()), work)
+    return await view_of(sessions, run_id, "view_run", {"run_id": run_id})
+
+
+async def view_of(sessions: Sessions, run_id: str, method: str, request: dict[str, Any]) -> Answer:
+    """View a run in its session; in the client's own run if it has ended without one."""
+    work = await sessions.to_read(run_id)
+    if work is not None:
+        async with sessions.at_work(work):
+            return Answer(await _encoded(await work.session.view()), work)
+
+    async def reads() -> Answer:
+        if sessions.workspace is None:
+            return Answer(await _encoded(await sessions.record.roles.view(run_id)))
+        session = (await sessions.own()).session
+        served = await roles.serve(sessions.workspace, session.role, run_id, by=session.agent)
+        await sessions.shown(served.label)
+        return Answer(await _encoded(served.view))
+
+    answer = await in_own_run(sessions, method, request, reads)
+    return msgspec.structs.replace(answer, replayable=False)
 
 
 @tool(ARRAY, reads=True)

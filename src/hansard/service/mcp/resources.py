@@ -42,7 +42,15 @@ from hansard.inspect.state import state
 from hansard.inspect.trace import trace
 from hansard.operations.protocol import wire
 from hansard.operations.protocol.faults import NotOffered
-from hansard.service.mcp.offers import TEXTS, Answer, Sessions, in_own_run, lines
+from hansard.service.mcp.offers import (
+    TEXTS,
+    Answer,
+    Sessions,
+    has_ended,
+    in_own_run,
+    lines,
+    view_of,
+)
 
 # ------------------------------------------------------------ prompts
 #
@@ -223,15 +231,17 @@ async def read(
 
     Raises NotOffered, and as the session's operations.
     """
-    if address.kind in ("board", "task", "view") and address.role is None:
-        work = await sessions.of(address.of)
+    if address.kind == "view" and address.role is None:
+        return await view_of(sessions, address.of, request, {"uri": uri})
+    if address.kind in ("board", "task"):
+        work = await sessions.to_read(address.of)
+        if work is None:
+            raise has_ended(address.of)
         async with sessions.at_work(work):
             if address.kind == "task":
                 value = _task(address, await work.session.team.tasks())
-            elif address.key is not None:
-                value = await work.session.board.entry(address.key)
             else:
-                value = await work.session.view()
+                value = await work.session.board.entry(address.key)
         return Answer(msgspec.json.decode(await wire.encode_result(value)), work)
     if address.kind == "memory":
         work = await sessions.own()
