@@ -395,7 +395,7 @@ def test_a_fork_is_judged_by_what_it_took_over(tmp_path):
     store = opened(bring(log, tmp_path, rules))
     rows = store.all("SELECT run, step, tool, status FROM steps ORDER BY ALL")
     assert rows == [
-        ("f", 2, None, "completed"),
+        ("f", 2, "t", "completed"),
         ("f", 3, "t", "requested"),
         ("r1", 1, "t", "completed"),
         ("r1", 2, "t", "completed"),
@@ -406,7 +406,16 @@ def test_a_fork_is_judged_by_what_it_took_over(tmp_path):
     )
     assert versions == [(str(ADA), [4, 5]), ("life", [3])]
     assert store.all("SELECT parent FROM runs WHERE run = 'f'") == [("r1",)]
+    assert store.all("FROM gaps") == []
     store.close()
+    for kinds, own in ((("step.*",), 2), (("step.*", "run.forked"), 3)):
+        partly = RoleDefined(sees=(RoleRule("some", kinds=kinds),))
+        store = opened(bring(log, tmp_path, partly))
+        first = "SELECT min(version), count(*) FROM events WHERE run = 'f' GROUP BY stream"
+        assert {low for low, _ in store.all(first)} == {1}, "its own numbers begin with 1"
+        assert sum(count for _, count in store.all(first)) == own
+        assert store.all("FROM gaps") == []
+        store.close()
 
 
 # ---------------------------------------------------------------- killed

@@ -178,8 +178,7 @@ class Feed:
         """
         name, run = str(stream), run_of(stream)
         seen = RunSeen() if run is None else self._run(run)
-        if run is not None and type(stream) is RunStream:
-            self._live(seen, run, commit)
+        forked = run is not None and type(stream) is RunStream and self._live(seen, run, commit)
         label = join(commit.label, parse(seen.label)).stored if seen.label else commit.label
         members = self.seen.members.get(run or "")
         roles = members.roles if members is not None else {}
@@ -188,12 +187,18 @@ class Feed:
         labels = tuple(sorted(claims.labels.items())) if self._by_labels else ()
         if self.whole:
             return self._as_it_is(commit, claims, labels)
+        events = commit.events
+        if forked:
+            events = tuple(self._located(each, claims, labels, versions) for each in events)
+            forked = bool(versions)
         kept: list[Recorded] = []
         first = 0
-        for version, recorded in enumerate(commit.events, commit.version):
+        for version, recorded in enumerate(events, commit.version):
             plan = self._field_plan(claims, labels, recorded)
             if plan is None or recorded.enc is not None:
                 continue
+            if forked and recorded.type == RunForked.tag:
+                plan = {**plan, "at": ([()], [])}
             self._ids.add(recorded.id, commit.id)
             number = versions.setdefault(name, Versions()).add(version)
             first = first or number
@@ -216,6 +221,27 @@ class Feed:
             label=label,
             events=tuple(kept),
         )
+
+    def _located(
+        self,
+        recorded: Recorded,
+        claims: Facts,
+        labels: tuple[object, ...],
+        versions: dict[str, Versions],
+    ) -> Recorded:
+        """Return the event that begins a fork with its place in the role's versions.
+
+        Where this event or the parent's life is hidden, the fork's versions begin with 1.
+        """
+        if recorded.type != RunForked.tag:
+            return recorded
+        visible = recorded.enc is None and self._field_plan(claims, labels, recorded) is not None
+        if not visible or not versions.get(str(claims.stream), Versions()).count:
+            versions.clear()
+            return recorded
+        at = _encoder.encode({name: each.count for name, each in versions.items()})
+        fields = data_fields(bytes(recorded.data)) | {"at": msgspec.Raw(at)}
+        return msgspec.structs.replace(recorded, data=msgspec.Raw(_encoder.encode(fields)))
 
     def _as_it_is(self, commit: Commit, claims: Facts, labels: tuple[object, ...]) -> Commit | None:
         """Return a commit without events that only principals named by a rule may see."""
@@ -278,8 +304,12 @@ class Feed:
             seen = self.seen.runs[run] = RunSeen()
         return seen
 
-    def _live(self, seen: RunSeen, run: str, commit: Commit) -> None:
-        """Take in the facts of a life; events of a newer version and damaged ones are ignored."""
+    def _live(self, seen: RunSeen, run: str, commit: Commit) -> bool:
+        """Take in the facts of a life; return whether it begins as a fork.
+
+        Events of a newer version and damaged ones are ignored.
+        """
+        began = False
         for version, recorded in enumerate(commit.events, commit.version):
             try:
                 event = revive(recorded)
@@ -291,11 +321,13 @@ class Feed:
                     seen.add(LifeFact(version, labels=dict(event.labels)))
                 case RunForked():
                     if not seen.life:
+                        began = True
                         seen = self._take_over(run, event)
                     seen.label = raised(seen.label, commit.label)
                     seen.add(LifeFact(version, labels={**seen.labels, **event.labels}))
                 case _:
                     continue
+        return began
 
     def _take_over(self, run: str, event: RunForked) -> RunSeen:
         """Begin a fork with the state of its parent's streams up to the cut."""
