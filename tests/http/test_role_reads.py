@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ RULES = """
 [roles.reader]
 [[roles.reader.sees]]
 name = "messages"
-kinds = ["message.added", "run.started", "run.completed"]
+kinds = ["message.added", "run.started", "run.completed", "run.forked"]
 [roles.reader.may]
 query = true
 [roles.approver]
@@ -99,6 +100,25 @@ async def test_reads(lab: Lab, tmp_path: Path) -> None:
             assert answer.status_code in {403, 404}, path
     served = await roles.on_record(lab.record.workspace.states, run, "reader")
     assert len(served) >= 6, "each look is on record"
+
+
+async def test_a_role_sees_a_fork_as_the_operator_does(lab: Lab, tmp_path: Path) -> None:
+    """Its parent, its own beginning and all of its labels; no gap is found in it."""
+    async with caller(lab, tmp_path, "reader") as reader:
+        run = await recorded(lab.record)
+        fork = await lab.record.fork(run, labels={"n": "two"})
+        names = ("run", "forked_from", "labels", "status")
+        rows = (await get(reader, "/runs"))["runs"]
+        seen = [{name: row[name] for name in names} for row in rows]
+        assert seen == [
+            {name: row[name] for name in names} for row in (await get(lab, "/runs"))["runs"]
+        ]
+        both = {"team": "blue", "n": "two"}
+        assert seen[0] == {"run": fork, "forked_from": run, "labels": both, "status": "open"}
+        child, parent = rows
+        began = datetime.fromisoformat(child["began"]["at"])
+        assert began >= datetime.fromisoformat(parent["last"]["at"])
+        assert "version hole" not in str(await get(reader, "/audit"))
 
 
 async def test_a_role_gets_an_approval_as_it_sees_the_call(lab: Lab, tmp_path: Path) -> None:

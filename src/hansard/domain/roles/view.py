@@ -983,8 +983,11 @@ class Folding:
         data = data if isinstance(data, dict) else {}
         kind = line.type.rpartition(".")[0]
         if kind in _RUN_STATUS:
+            labels, own = facts.run.get("labels"), data.get("labels")
             facts.run["status"] = _RUN_STATUS[kind]
             facts.run |= {name: data[name] for name in ("workflow", "labels") if name in data}
+            if kind == "run.forked" and isinstance(labels, dict) and isinstance(own, dict):
+                facts.run["labels"] = labels | own  # a fork keeps its parent's
         if kind == "run.agent_joined" and isinstance(data.get("agent"), str):
             facts.agents.setdefault(data["agent"], ShownAgent(role=str(data.get("role", ""))))
         if kind.startswith("board."):

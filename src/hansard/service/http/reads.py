@@ -282,9 +282,12 @@ def shown_run(made: DerivedView) -> Run:
     view = made.view
     status = str(view.state.run.get("status", "unknown"))
     first, (number, newest) = view.events[0][1], view.events[-1]
+    forked_from: str | None = None
     steps: dict[tuple[str, int], str] = {}
     for _, event in view.events:
         kind = event.type.rpartition(".")[0]
+        if kind == "run.forked":  # the events before it are its parent's
+            first, forked_from = event, msgspec.json.decode(event.data).get("parent")
         step = _step_of(event) if kind.startswith("step.") else None
         if step is not None:
             steps[event.agent, step] = kind.removeprefix("step.")
@@ -305,7 +308,7 @@ def shown_run(made: DerivedView) -> Run:
         position=number,
         program="",
         conversation=None,
-        forked_from=None,
+        forked_from=forked_from,
         probe=None,
         labels=labels if isinstance(labels, dict) else {},
         error=None,
