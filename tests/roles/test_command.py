@@ -1,6 +1,7 @@
 """`hansard roles`: apply, show, explain, withdraw."""
 
 import tomllib
+from datetime import UTC, datetime
 
 import pytest
 
@@ -44,7 +45,10 @@ def test_show_at_a_point(call, record):
     early = call("roles", "show", "writer", "--at", "2")
     assert (early.code, early.out) == (2, "")
     assert "role 'writer' at position 2 was not found: see 'hansard roles show'" in early.err
-    assert call("roles", "show", "writer", "--at", "2200-01-01T00:00:00Z").code == 0
+    now = datetime.now(UTC).isoformat()
+    assert call("roles", "show", "writer", "--at", now).code == 0
+    future = call("roles", "show", "writer", "--at", "2200-01-01T00:00:00Z")
+    assert "time 2200-01-01T00:00:00Z was not found: the record ends at position" in future.err
     wrong = call("roles", "show", "writer", "--at", "w@1")
     assert "point name 'w@1' is not valid: give a position (1234) or a time" in wrong.err
 
