@@ -377,11 +377,17 @@ def test_the_sizes_of_a_log_over_time_are_in_sql(
         rolled = ran(capsys, patch, [*line, "roll"])
         assert rolled.code == 0, rolled.err
         answer = ran(capsys, patch, [*line, "sql", "FROM log_generations", "--json"])
+        status = ran(capsys, patch, [*line[:-1], "status", "--json"])
+        words = ran(capsys, patch, [*line[:-1], "status"]).out
     assert answer.code == 0, answer.err
     rows = answer.lines
     assert [row["first"] for row in rows[1:]] == [row["last"] + 1 for row in rows[:-1]]
     assert sum(row["commits"] for row in rows) == rows[-1]["last"]
     assert all(row["began"] <= row["ended"] for row in rows)
+    log = status.lines[1]["streams"][0]
+    kept = sum(row["commits"] for row in rows if row["last"] > archived.end)
+    assert (log["messages"], log["archived"]) == (rows[-1]["last"], rows[-1]["last"] - kept)
+    assert f"{log['name']} {kept}" in " ".join(words.split())
     for row in rows[:2]:
         assert row["commit_bytes"] > row["commits"]
         assert row["segment_bytes"] > 0

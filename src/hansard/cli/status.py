@@ -331,10 +331,11 @@ def _led(replicas: int, leader: str | None) -> str | None:
 
 STREAMS = (
     Column("stream", lambda each: each.name, whole=True),
-    Column("messages", right=True),
+    Column("messages", lambda each: str(each.messages - each.archived), right=True),
     Column("size", lambda each: output.size(each.bytes), right=True),
     Column("last", lambda each: str(each.last), right=True),
 )
+ARCHIVED = (Column("archived", lambda each: str(each.archived), right=True),)
 CLUSTER = (Column("replicas", lambda each: str(each.replicas), right=True), Column("leader"))
 
 
@@ -368,7 +369,7 @@ def _held(rows: list[tuple[str, object]], held: WorkspaceStatus) -> Iterator[Par
         ("commits", f"{held.commits:,}"),
         ("bytes", output.size(held.bytes)),
         ("replicas", _led(held.replicas, held.leader)),
-        ("runs", runs or ("unknown" if held.damage else "none")),
+        ("runs", runs or ("unknown: see damaged, below" if held.damage else "none")),
         ("at work", _at_work(held.open_runs)),
         ("projected", _projected(held.projection)),
         ("published", _published(held.published, running=held.projection.running)),
@@ -379,7 +380,8 @@ def _held(rows: list[tuple[str, object]], held: WorkspaceStatus) -> Iterator[Par
     yield output.pairs(rows)
     yield ""
     clustered = any(each.leader or each.replicas > 1 for each in held.streams)
-    yield output.listing((*STREAMS, *(CLUSTER if clustered else ())), held.streams)
+    archived = ARCHIVED if any(each.archived for each in held.streams) else ()
+    yield output.listing((*STREAMS, *archived, *(CLUSTER if clustered else ())), held.streams)
     yield from map(Hint, (*held.fewer, *_late(held.streams)))
     yield from (Hint(f"damaged: {fact}") for fact in held.damage)
     if held.quarantined:

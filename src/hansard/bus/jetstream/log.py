@@ -490,7 +490,7 @@ _SHA256 = re.compile(rb"[0-9a-f]{64}")
 
 class Figures(msgspec.Struct, frozen=True):
     """One JetStream stream: its messages and bytes, first and last sequence, replicas; its leader
-    and the lagging servers, in a cluster.
+    and the lagging servers, in a cluster. Of its messages, `archived` are no longer on the broker.
     """
 
     name: str
@@ -502,6 +502,7 @@ class Figures(msgspec.Struct, frozen=True):
     replicas: int = 1
     leader: str = ""
     late: list[str] = []
+    archived: int = 0
 
     def replica_warning(self, request: int) -> str | None:
         """Return a warning if it has fewer replicas than requested."""
@@ -595,6 +596,7 @@ class RawWorkspace:
                     bytes=sum(state["bytes"] for state in infos),
                     first=extent.first,
                     deleted=sum(state.get("num_deleted", 0) for state in infos),
+                    archived=extent.messages - sum(state["messages"] for state in infos),
                 )
             )
         for name in (
