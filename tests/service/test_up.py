@@ -1,6 +1,7 @@
 """Services of `hansard up`: SQL of a role's own tables, and the status of it."""
 
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import structlog
 
 from hansard.broker.lease import join
 from tests.cli.support import ran
+from tests.faults._warm import python
 from tests.service.support import House
 from tests.service.test_kills import up
 
@@ -53,3 +55,22 @@ def test_the_status_says_whether_a_service_answers(other: House, status: Status)
             process.send_signal(signal.SIGCONT)
             assert status()["served"] is True
         assert status()["served"] is False
+
+
+LEFT = """
+import os, sys, hansard
+record = hansard.connect(credentials=sys.argv[1])
+record.open("w", run="left-open")
+os._exit(0)
+"""
+
+
+def test_a_session_that_a_client_left_is_not_of_the_service(
+    other: House, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A service that stops does not warn of the sessions of its clients, which may resume them."""
+    with other.trusted(), up(other) as process:
+        subprocess.run([python(), "-c", LEFT, str(other.login())], check=True, timeout=120)
+        process.terminate()
+        assert process.wait(60) == 0
+    assert "never closed" not in capfd.readouterr().err

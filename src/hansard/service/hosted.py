@@ -34,7 +34,7 @@ from hansard.agents.flow import Flow, drive_async
 from hansard.agents.memory.twins import AsyncMemory
 from hansard.agents.runs import Opened
 from hansard.agents.steps.payloads import Approximation
-from hansard.agents.steps.scope import Scope, current, enter
+from hansard.agents.steps.scope import Scope, current, drop, enter
 from hansard.agents.steps.tools import DOES_CHARACTERS_MAX, RETRY_WAIT, ToolSpec, check_reuse
 from hansard.agents.team.tasks import Task
 from hansard.agents.team.twins import AsyncTeam
@@ -558,6 +558,7 @@ class Hosted:
         self.opened = opened
         opened.engine.outcomes.warns = False
         self.session = async_session_of(opened.engine, opened.arm)
+        drop(self.session)  # the client's process warns if its program leaves the session open
         self.heard = time.monotonic()
         """The time of the client's last request (`time.monotonic`)."""
         self.rules_version = 0
