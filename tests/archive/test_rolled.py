@@ -26,7 +26,9 @@ from hansard.bus.jetstream.roll import tend
 from hansard.bus.log import AtPosition, AtTime
 from hansard.client.opening import find_broker
 from hansard.domain.errors import Corrupt
-from hansard.service import rolling
+from hansard.inspect.status import Watched
+from hansard.inspect.status import read as read_watch
+from hansard.service import rolling, running
 from hansard.settings import Settings
 from tests.bus.brokers import until
 from tests.cli.planting import options
@@ -238,6 +240,11 @@ def test_an_archive_that_is_gone_is_reported_also_while_a_cache_has_it(
         assert result.lines[-1]["wrong"] >= 1
         assert [each["tier"] for each in call("tiers", "show").lines[:-1]] == ["missing", "live"]
         assert "at positions 1 to " in call("tiers", "clean").err
+        held = call("status")
+        if not cached:
+            reason = "no object of this workspace): mount"
+            assert (held.code, reason in held.lines[1]["unavailable"]) == (1, True)
+        assert held.lines[1]["damage"] == []
         assert not place.exists()
         away.rename(place)
         assert call("check").code == 0
@@ -304,6 +311,44 @@ def test_a_clock_that_jumps_changes_when_a_log_is_rolled_and_no_read(
         result = asyncio.run(work())
         assert (result.roll.sealed, result.deleted) == ((True, [0]) if jump_s > 0 else (False, []))
         assert asyncio.run(_answers(home, end)) == before
+
+
+@pytest.mark.later
+async def test_an_archive_that_is_gone_is_no_damage_that_the_watch_remembers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The watch of `hansard up` finds nothing, and reads the log whole once the archive is back."""
+    home, place, away = tmp_path / "data", tmp_path / "archive", tmp_path / "away"
+    monkeypatch.setattr(running, "COMPARE_S", 0.05)
+    async with hansard.connect_async(workspace=WORKSPACE, data_dir=home) as record:
+        async with record.run("w", agent="a", role="r") as session:
+            await session.message("assistant", "archived")
+        assert await asyncio.to_thread(roll, home, str(place)) == (1, [0])
+        place.rename(away)
+        archiving._archive.cache_clear()
+        archiving._tiers.cache_clear()
+        shutil.rmtree(home / "archive-cache", ignore_errors=True)
+        lines, broker = list[str](), await find_broker(Settings(workspace=WORKSPACE, data_dir=home))
+        watcher = running.Watcher(broker, home, lines.append)
+
+        def watched() -> Watched:
+            report = read_watch(home)
+            return report.workspaces[WORKSPACE] if report is not None else Watched()
+
+        async def read_whole() -> bool:
+            return watched().read_whole is not None
+
+        async def reported() -> bool:
+            return "log not read whole" in caplog.text
+
+        async with watcher.keep():
+            watcher.workspace(WORKSPACE)
+            await until(reported)
+            assert watched().read_whole is None
+            away.rename(place)
+            await until(read_whole)
+            assert (watched().findings, lines) == ([], [])
+        await broker.release()
 
 
 @pytest.mark.later

@@ -269,14 +269,15 @@ async def status(
 ) -> int:
     """Show the broker and what the workspace holds.
 
-    Exits with 1 if no broker runs or the log is damaged.
+    Exits with 1 if no broker runs, the log is damaged, or its archive cannot be read.
     """
     report = await read_status(settings(), start=start)
     output.show(report, _render_status(report))
     if not report.broker.running:
         output.hint("start one with 'hansard up', or look with 'hansard status --start'")
-    damaged = isinstance(report.workspace, WorkspaceStatus) and report.workspace.damage
-    return 0 if report.broker.running and not damaged else 1
+    held = report.workspace
+    faulty = isinstance(held, WorkspaceStatus) and (held.damage or held.unavailable)
+    return 0 if report.broker.running and not faulty else 1
 
 
 def _promise(durability: str, replicas: int) -> str:
@@ -362,6 +363,13 @@ def _render_status(report: Status) -> Iterator[Part]:
     yield Hint(f"the broker has no workspace {held.workspace!r}; there are: {known}")
 
 
+def _no_runs(held: WorkspaceStatus) -> str:
+    """Return why no run is shown."""
+    if held.damage:
+        return "unknown: see damaged, below"
+    return "unknown: its archive cannot be read, see below" if held.unavailable else "none"
+
+
 def _held(rows: list[tuple[str, object]], held: WorkspaceStatus) -> Iterator[Part]:
     runs = ", ".join(f"{count} {status}" for status, count in sorted(held.runs.items()))
     rows += [
@@ -369,7 +377,7 @@ def _held(rows: list[tuple[str, object]], held: WorkspaceStatus) -> Iterator[Par
         ("commits", f"{held.commits:,}"),
         ("bytes", output.size(held.bytes)),
         ("replicas", _led(held.replicas, held.leader)),
-        ("runs", runs or ("unknown: see damaged, below" if held.damage else "none")),
+        ("runs", runs or _no_runs(held)),
         ("at work", _at_work(held.open_runs)),
         ("projected", _projected(held.projection)),
         ("published", _published(held.published, running=held.projection.running)),
@@ -384,6 +392,8 @@ def _held(rows: list[tuple[str, object]], held: WorkspaceStatus) -> Iterator[Par
     yield output.listing((*STREAMS, *archived, *(CLUSTER if clustered else ())), held.streams)
     yield from map(Hint, (*held.fewer, *_late(held.streams)))
     yield from (Hint(f"damaged: {fact}") for fact in held.damage)
+    if held.unavailable:
+        yield Hint(held.unavailable)
     if held.quarantined:
         yield Hint("what is quarantined counts nowhere: see 'hansard check' or the table problems")
 

@@ -443,7 +443,8 @@ class WorkspaceStatus(NamedWorkspace, tag_field="kind", tag="workspace", kw_only
     Its streams, those with `fewer` replicas than configured, its runs by status, the agents that
     open runs wait for, how many messages are quarantined (None if unknown), and when memory
     reflects by these settings (empty: never). `damage` is what is wrong with its log: compared with
-    its mark just now, or found by 'hansard up'; runs are read only from an undamaged log.
+    its mark just now, or found by 'hansard up'; `unavailable` is why its archive
+    cannot be read. Runs are read only from a log without either.
     """
 
     position: int
@@ -463,6 +464,7 @@ class WorkspaceStatus(NamedWorkspace, tag_field="kind", tag="workspace", kw_only
 
     reflects: str = ""
     damage: list[str] = []
+    unavailable: str = ""
 
 
 class Status(Answer):

@@ -22,7 +22,7 @@ from hansard.broker import private_copy
 from hansard.broker.lease import peek
 from hansard.bus import errors, subjects
 from hansard.bus.clock import Slices
-from hansard.bus.errors import BusError, StoreGone, Unreachable
+from hansard.bus.errors import ArchiveUnavailable, BusError, StoreGone, Unreachable
 from hansard.bus.file_lock import release, take
 from hansard.bus.jetstream.client import BrokerOptions, Requests
 from hansard.bus.jetstream.log import RawWorkspace
@@ -193,16 +193,22 @@ class Watcher:
             await asyncio.sleep(COMPARE_S)
 
     async def _read(self, raw: RawWorkspace, one: Watched) -> None:
-        """Read the whole log repeatedly."""
+        """Read the whole log repeatedly; log once that its archive is unavailable."""
+        unavailable = ""
         while True:
             began_s = time.monotonic()
             try:
                 await self._read_once(raw, one)
+            except ArchiveUnavailable as error:  # no damage: read again once it is back
+                if str(error) != unavailable:
+                    _log.warning("log not read whole", workspace=raw.workspace, fact=str(error))
+                unavailable = str(error)
             except BusError:
                 raise
             except HansardError as error:
                 self._find(raw.workspace, str(error))
             else:
+                unavailable = ""
                 one.read_whole = datetime.now(UTC)
             took_s = time.monotonic() - began_s
             await asyncio.sleep(max(COMPARE_S, took_s))
@@ -663,16 +669,19 @@ async def read_status(settings: Settings, *, start: bool) -> Status:
             place = TableFiles.of(folder, settings.workspace)
             served = await is_served(broker.runtime, settings.workspace)
             request = settings.nats_replicas or 1
-            lives, damage = [], []
+            lives, damage, unavailable = [], [], ""
             try:
                 async with reading(settings) as workspace:
                     lives = await read_lives(workspace.log)
             except Corrupt as error:
                 damage.append(str(error))
+            except ArchiveUnavailable as error:
+                unavailable = str(error)
             held = workspace_status(
                 settings.workspace, lives, place, figures, replicas=request, served=served
             )
             held.reflects = str(daily(settings) or "")
+            held.unavailable = unavailable
             held.damage = damage + _findings(folder, settings.workspace)
     return Status(broker=status, workspace=held, workspaces=workspaces)
 
