@@ -153,7 +153,7 @@ async def test_an_idle_writer_needs_no_store(
     await log.append(append(ONE, 3, expected=NotYet(TWO, 5)))
     other = append(AgentStream("r1", "role", "a2"), expected=NothingUnder("r1", "a2"))
     assert await log.append_bulk([append(agent, 2), other, append(LIFE, 2)]) == 3
-    with pytest.raises((ArchiveUnavailable, Corrupt), match=r"archive object .* does not exist"):
+    with pytest.raises((ArchiveUnavailable, Corrupt), match="archive at"):
         await log.append(append(KeyStream("r1", "new"), expected=StreamAt(TWO, 2)))
     shutil.rmtree(tmp_path / "cache")
     fresh = await nats.log("idle")

@@ -99,7 +99,8 @@ def test_what_is_left_out_is_demanded_and_a_retired_version_is_marked(call, reco
     record.prompts.add("rag", TEXT + "More.")
     record.prompts.retire("rag@2")
     lines = call("prompt", "log", "rag", "--json").lines
-    assert [(each["is_retired"], each["retired"]) for each in lines] == [(True, ""), (False, None)]
+    marks = [(each["version"], each["is_retired"], each["retired"]) for each in lines]
+    assert marks == [(1, False, None), (2, True, ""), (3, False, None)]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ name = "nobody"
 roles = ["nobody"]
 """
 
-ASK = (hansard.ask_first("send_*", timeout_s=600),)
+ASK = (hansard.ask_first("send_*", timeout_s=7_200),)
 """Rule that asks a person before something is sent."""
 
 WAIT_S = 60.0
