@@ -116,7 +116,9 @@ async def test_a_run_is_read_by_keys(tab: Tab, runs: Runs):
     await press(tab, "Escape", "ArrowDown")
     await tab.until("document.activeElement.id === 'tree'")
 
-    await press(tab, "Control+k", "ArrowUp")  # to the last command, which is out of sight at first
+    await press(tab, "Control+k")
+    await tab.until("document.activeElement.closest('.palette') !== null")
+    await press(tab, "ArrowUp")  # to the last command, which is out of sight at first
     await tab.until(
         "(row => row?.getBoundingClientRect().bottom <= 1 + "
         "row?.parentElement.getBoundingClientRect().bottom)"
