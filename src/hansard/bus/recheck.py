@@ -754,7 +754,7 @@ class Summary(msgspec.Struct):
     marks: dict[str, int] = {}
     """The marks that the log was compared with, and their positions."""
     is_whole: bool = True
-    """False if it could not be read to its end: then it was compared with no mark."""
+    """False if the log could not be read to its end; it was then compared with no mark."""
 
 
 class Source(Protocol):

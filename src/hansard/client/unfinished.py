@@ -245,7 +245,7 @@ async def processes(
 
 
 async def note_waiting(workspace: Workspace, settings: Settings, approvals: Approvals) -> None:
-    """Note of each pending approval whether its agent's process is at work, if known."""
+    """Set on each pending approval whether its agent's process is at work, where that is known."""
     for each in approvals.questions:
         if each.standing is ApprovalStatus.PENDING:
             roles = {each.agent: each.role}

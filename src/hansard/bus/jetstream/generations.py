@@ -871,7 +871,9 @@ async def newest_of(older: Sequence[Source], pattern: str) -> Message | None:
 
 
 async def newest_end(older: Sequence[Source], pattern: str) -> End | None:
-    """Return the end of that message."""
+    """Return the position and last version of the newest message of sealed generations that matches
+    a filter.
+    """
     for source in reversed(older):
         end = await source.end(pattern)
         if end is not None:

@@ -61,7 +61,7 @@ class _ServiceLogin(Credentials, frozen=True, kw_only=True):
 
 
 class _Options(msgspec.Struct, frozen=True):
-    """What a client chooses by the query: its agent and role, and the tools that it is offered."""
+    """Options of a client in the query: its agent and role, and the tools offered to it."""
 
     agent: str | None = None
     role: str | None = None

@@ -126,7 +126,7 @@ class OpenWorkspace:
         self.record = record
         self.runtime = runtime
         self.raw = partial(raw_of, runtime, settings.workspace)
-        """Opens the log without decoding its events, for a block."""
+        """Open the log for the block, without decoding its events."""
         self.tables = RoleTables(settings, record.workspace)
         self.requests = WorkspaceRequests(self.tables)
         self.denials = Denials(record.workspace)

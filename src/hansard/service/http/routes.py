@@ -114,7 +114,7 @@ class Context(msgspec.Struct):
 
     @property
     def tables(self) -> Any:
-        """The tables that the caller has, for `read`; a role's answers are recorded as shown."""
+        """Tables that the caller may `read`; what a role is answered is recorded as shown."""
         return self.record._context  # noqa: SLF001 -- the record's own
 
     def trusted(self, what: str = "this") -> AsyncRecord:
