@@ -273,6 +273,20 @@ def _does_nothing(body: list[ast.stmt]) -> bool:
     )
 
 
+IMPORTS = re.compile(r"^ *from (\S+) import (?:\(([^)]*)\)|([^(\n#]+))", re.MULTILINE)
+
+
+def test_a_file_imports_each_thing_under_one_name():
+    """No file has two names for the same imported thing."""
+    for path in _python_files():
+        names: dict[tuple[str, str], str] = {}
+        for module, several, one in IMPORTS.findall(_text(path)):
+            for each in filter(None, map(str.strip, (several or one).split(","))):
+                thing, _, alias = each.partition(" as ")
+                known = names.setdefault((module, thing), alias or thing)
+                assert known == (alias or thing), f"{path.relative_to(ROOT)}: {module}.{thing}"
+
+
 DOMAIN = sorted((PACKAGE / "domain").rglob("*.py"))
 IMPURE = {
     "asyncio",

@@ -16,7 +16,6 @@ import pytest
 
 import hansard
 from hansard.agents.access import principals, roles
-from hansard.agents.access import principals as tokens
 from hansard.agents.access.principals import (
     OPERATIONS_MAX,
     OTHER,
@@ -68,7 +67,7 @@ async def alone(tmp_path: Path):
         yield opened
 
 
-async def _ada(workspace: Workspace, **more) -> tokens.NewToken:
+async def _ada(workspace: Workspace, **more) -> principals.NewToken:
     await principals.register(workspace, "ada")
     return await principals.issue(workspace, "ada", "writer", **more)
 
@@ -109,7 +108,7 @@ async def test_a_valid_token_says_who_and_in_which_role(workspace):
 async def test_what_is_issued_and_revoked_while_it_runs_counts_at_once(workspace):
     """A new token opens, a revoked one does not any more, without a restart."""
     async with await Authenticator.open(workspace) as keeper:
-        assert "no such principal" in await _denied(keeper, tokens.new_token().token)
+        assert "no such principal" in await _denied(keeper, principals.new_token().token)
         ada = await _ada(workspace)
         await eventually(lambda: _why_not(keeper, ada.token) is None, AT_ONCE_S)
         assert await principals.revoke(workspace, "ada", ada.id, reason="lost")
@@ -221,7 +220,7 @@ async def test_no_secret_is_anywhere_on_disk(alone, tmp_path):
 
 async def test_two_tokens_have_nothing_in_common(workspace):
     """Ids and secrets are random; a token issued twice is on record once."""
-    made = [tokens.new_token() for _ in range(200)]
+    made = [principals.new_token() for _ in range(200)]
     assert len({each.id for each in made} | {each.token[-52:] for each in made}) == 400
     await principals.register(workspace, "ada")
     for _ in range(2):

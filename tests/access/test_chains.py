@@ -8,7 +8,6 @@ import pytest
 
 import hansard
 from hansard.agents.access import principals, roles
-from hansard.agents.access import principals as tokens
 from hansard.agents.access.principals import AccessDenied, Authenticator
 from hansard.agents.workspace import Workspace
 from hansard.broker import access
@@ -39,11 +38,11 @@ async def workspace(data_dir: Path, workspace: str):
         yield record.workspace
 
 
-async def _issue(workspace: Workspace, *chain: str, **more) -> tokens.NewToken:
+async def _issue(workspace: Workspace, *chain: str, **more) -> principals.NewToken:
     return await principals.issue(workspace, "ada", "writer", on_behalf_of=chain, **more)
 
 
-def _why_not(keeper: Authenticator, token: tokens.NewToken) -> str:
+def _why_not(keeper: Authenticator, token: principals.NewToken) -> str:
     try:
         keeper.check(token.token, "ada", "writer")
     except AccessDenied as denied:
@@ -90,7 +89,7 @@ async def test_nobody_acts_for_who_is_not_known(workspace: Workspace):
 
 async def test_a_token_is_issued_once_in_its_terms(workspace: Workspace):
     """Again for the same it is the same; for others it is refused."""
-    token = tokens.new_token()
+    token = principals.new_token()
     for _ in range(2):
         assert await _issue(workspace, *CHAIN, token=token) is token
     assert (await principals.read(workspace, "ada")).version == 2
@@ -118,7 +117,7 @@ async def test_a_chain_written_past_the_rules_lets_nobody_in(workspace, chain, w
     bad = msgspec.structs.replace(issued, token="d" * 32, on_behalf_of=chain)
     stream = WorkspaceStream(principal.KIND, "ada")
     await workspace.log.append(Append(stream, workspace.commit(3, "x", [bad])))
-    shown = tokens.NewToken("d" * 32, good.token.replace(good.id, "d" * 32))
+    shown = principals.NewToken("d" * 32, good.token.replace(good.id, "d" * 32))
     async with await Authenticator.open(workspace) as keeper:
         assert _why_not(keeper, shown) == why
         assert _why_not(keeper, good) == ""

@@ -21,7 +21,6 @@ from hansard.domain import (
     steps,
     team,
 )
-from hansard.domain import run as imported
 from hansard.domain.decider import fold
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event
@@ -212,7 +211,7 @@ _EXPERIMENT_COMMANDS: list[experiment.ExperimentEvent] = [
 ]
 experiment_commands = st.sampled_from(_EXPERIMENT_COMMANDS)
 import_commands = st.builds(
-    imported.ImportEnded,
+    run.ImportEnded,
     format=st.just("chat-jsonl"),
     files=st.just(("a.jsonl",)),
     runs=st.sampled_from([0, 5]),
@@ -463,7 +462,7 @@ principal_histories = _happen(
     st.lists(principal_commands, max_size=12), principal.PrincipalState, principal.decide
 )
 import_histories = _happen(
-    st.lists(import_commands, max_size=6), imported.ImportState, imported.decide_import
+    st.lists(import_commands, max_size=6), run.ImportState, run.decide_import
 )
 prompt_histories = _happen(
     st.lists(prompt_commands, max_size=12), prompt.PromptState, prompt_decide

@@ -13,7 +13,6 @@ from hansard.domain.events import REGISTRY
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.label import parse
 from hansard.domain.roles import check
-from hansard.domain.roles import check as role_file
 from hansard.domain.roles.authorize import (
     Trust,
     may_be_trusted,
@@ -427,7 +426,7 @@ roles = st.builds(
 @given(st.dictionaries(names, roles, min_size=1, max_size=2))
 def test_a_role_written_as_toml_reads_back_the_same(definitions):
     """Any name and any text are kept; defaults are left out."""
-    assert role_file.parse(role_file.write(definitions)) == definitions
+    assert check.parse(check.write(definitions)) == definitions
 
 
 @pytest.mark.parametrize(
@@ -453,4 +452,4 @@ def test_a_role_written_as_toml_reads_back_the_same(definitions):
 def test_a_file_is_read_strictly(text, message):
     """An unknown name is reported with the known ones."""
     with pytest.raises((BadValue, BadName), match=message):
-        role_file.parse(text)
+        check.parse(text)

@@ -17,7 +17,6 @@ from hansard.agents.artifacts import versions
 from hansard.client.record import Record
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience import distil, experience
-from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.distil import Wording
 from hansard.domain.experience.experience import (
     FAILURES_MAX,
@@ -137,10 +136,10 @@ def test_what_failed_in_a_row_is_quarantined_until_somebody_looked():
         experience.demand_usable(state, "x", 2)
 
 
-def invite(record: Record) -> experiences.Experience:
+def invite(record: Record) -> experience.Experience:
     """Keep and confirm an experience, as its second version."""
     [distilled] = distil.distilled(EIGHT)
-    learnt = experiences.made("invite", distilled, description="Invites a guest to a party")
+    learnt = experience.made("invite", distilled, description="Invites a guest to a party")
     assert record.experiences.keep(learnt) == record.experiences.keep(learnt) == 1
     assert record.experiences.confirm("invite") == record.experiences.confirm("invite") == 2
     assert record.experiences.keep(learnt) == 2
@@ -158,7 +157,7 @@ def replays(record: Record, version: int, *results: tuple[int, bool]) -> None:
         )
 
 
-def healed(record: Record, learnt: experiences.Experience) -> None:
+def healed(record: Record, learnt: experience.Experience) -> None:
     """Record the next version, with the first node's element elsewhere."""
     first, *rest = learnt.procedure.nodes
     entry = msgspec.structs.replace(first.action, instruction="elsewhere")
@@ -427,7 +426,7 @@ def test_adjacent_values_are_learned_from_params(record, call, language, templat
     [node] = learnt.procedure.nodes
     assert node.action.action_params == {"what": "{{what}}", "whom": "{{where}}"}
     assert learnt.procedure.slots == ("what", "where")
-    assert experiences.read(experiences.files(learnt)) == learnt
+    assert experience.read(experience.files(learnt)) == learnt
     options = [f"{run}/{name}={value}" for run in runs for name, value in params[run].items()]
     report = call(
         "experience", "distil", "move", *runs, *(x for o in options for x in ("--param", o))
@@ -486,7 +485,7 @@ def test_a_write_that_is_killed_is_there_whole_or_not_at_all(what: str, where: s
 
     with hansard.connect("w", data_dir=data) as record:
         [distilled] = distil.distilled(EIGHT)
-        record.experiences.keep(experiences.made("invite", distilled))
+        record.experiences.keep(experience.made("invite", distilled))
 
         def commits() -> int:
             find = versions.find(record.workspace, experience.EXPERIENCES, "invite")

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from hansard.domain.errors import BadValue
 from hansard.domain.roles import authorize
 from hansard.domain.roles import check as role_check
-from hansard.domain.roles import check as role_file
 from hansard.domain.roles.authorize import Trust, known
 from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
 
@@ -116,7 +115,7 @@ def test_what_a_refusal_asks_for_allows_it(key):
     seen = authorize.sees_whole_key(RoleDefined(), key)
     line = seen.ask_for.replace(", keys", "\nkeys", 1)
     text = f'[roles.a.may]\n{named.ask_for}\n[[roles.a.sees]]\nname = "r"\n{line}\n'
-    rules = role_file.parse(text)["a"]
+    rules = role_check.parse(text)["a"]
     assert authorize.may_write(rules, key).allowed
     assert not authorize.may_write(rules, key + "x").allowed
 
@@ -126,7 +125,7 @@ def test_the_rule_that_a_refusal_names_allows_the_kind(tag):
     """The line that a refusal names is a rule that is taken, and allows that kind."""
     decision = authorize.may_state(RoleDefined(), tag)
     if not decision.allowed:
-        rules = role_file.parse(f"[roles.a.may]\n{decision.ask_for}\n")["a"]
+        rules = role_check.parse(f"[roles.a.may]\n{decision.ask_for}\n")["a"]
         assert authorize.may_state(rules, tag).allowed
 
 

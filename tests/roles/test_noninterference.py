@@ -23,7 +23,6 @@ from hansard.domain.errors import BadValue
 from hansard.domain.ids import AgentStream, RunStream
 from hansard.domain.label import LOWEST, level, parse
 from hansard.domain.roles import check as role_check
-from hansard.domain.roles import check as role_file
 from hansard.domain.roles import view as role_state
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
 from hansard.domain.roles.view import judge, served, view
@@ -33,7 +32,7 @@ from tests.roles import worlds
 from tests.roles.worlds import RUN, Act, build
 
 KEY = bytes(range(32))
-EXAMPLES = role_file.parse(
+EXAMPLES = role_check.parse(
     (Path(__file__).parents[2] / "examples" / "roles.toml").read_text(encoding="utf-8")
 )
 

@@ -19,7 +19,6 @@ from hansard.domain.events import Event
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.roles import check
-from hansard.domain.roles import check as role_check
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
 from hansard.domain.roles.view import (
     Facts,
@@ -51,7 +50,7 @@ SOME = RoleDefined(
         Mask("why", ("decision.made",), ("selected", "because"), Masking.TRUNCATE, 3),
     ),
 )
-role_check.check(SOME)
+check.check(SOME)
 
 
 def bytes_of(lines: list[tuple[int, ShownEvent]]) -> bytes:
@@ -230,7 +229,7 @@ STEP = "step.completed.v1"
 def of_result(data: Any, *masks: Mask, fields: tuple[str, ...] | None = None) -> Any:
     """Return the shown form of a completed step with this result."""
     rules = RoleDefined(sees=(RoleRule("r", ("step.completed",), fields=fields),), masks=masks)
-    role_check.check(rules)
+    check.check(rules)
     completed = {
         "step": 1,
         "result": data,

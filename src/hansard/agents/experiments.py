@@ -25,7 +25,6 @@ from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, AtPosition, LivesAt, Stored, StreamAt, UpTo
 from hansard.domain import experiment as experiments
-from hansard.domain import experiment as prices
 from hansard.domain import ids, values
 from hansard.domain import prompt as prompts
 from hansard.domain.agent import AgentRefused
@@ -473,7 +472,7 @@ async def record_price(
 
     def next_append(stored: list[Stored]) -> list[PriceStated]:
         prices_now = folded(PRICES, stored)
-        return [each for event in events for each in prices.decide_price(prices_now, event)]
+        return [each for event in events for each in experiments.decide_price(prices_now, event)]
 
     return await workspace.repository.record(stream, by, next_append)
 

@@ -19,7 +19,6 @@ import msgspec
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents import experiments
-from hansard.agents import experiments as plans
 from hansard.agents.access.carried import CarriedLog, put_together, stored_together
 from hansard.agents.annotations.windows import turns
 from hansard.agents.board import find_write
@@ -550,7 +549,7 @@ async def open_agent(
     run = ids.name("run", options.run) if options.run is not None else begins
     mode = chosen(Mode, options.mode, "mode") if options.mode is not None else None
     writes = mode is None or not mode.reads_only
-    placing = await plans.placing(workspace, role, agent) if options.restricted else None
+    placing = await experiments.placing(workspace, role, agent) if options.restricted else None
     is_new = options.run is None
 
     async def attempt() -> _Member:
@@ -681,14 +680,14 @@ def _check_options(workspace: Workspace, agent: str, role: str, options: Options
     _chain(options)
 
 
-def _visible(placing: plans.Placing, run: str, options: Options, member: _Member) -> _Member:
+def _visible(placing: experiments.Placing, run: str, options: Options, member: _Member) -> _Member:
     """Return the recorded state without the parts of the run's place that the role may not see.
     Raises RoleRefused.
     """
     if member.first is None or member.first.commit.id == options.opening:  # it starts here
         placing.demand(options.placement, placing.new(run, options.labels), begins=True)
         return member
-    facts = plans.begun(run, member.life, member.first)
+    facts = experiments.begun(run, member.life, member.first)
     placing.demand(options.placement, facts, begins=False)
     return msgspec.structs.replace(member, arm=placing.arm(member.arm, facts))
 

@@ -10,12 +10,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from hansard.agents import experiments as plans
-from hansard.agents import experiments as scoring
+from hansard.agents import experiments
 from hansard.bus.clock import OS_USER
 from hansard.bus.file_lock import read_text
 from hansard.cli import output
-from hansard.cli import output as _show
 from hansard.cli.common import By, Commands, Reason, argument, flag, option
 from hansard.cli.opening import answering, beginning, reading
 from hansard.cli.output import Column, Hint, Lines, Part
@@ -68,7 +66,7 @@ def from_file(path: Path) -> tuple[str, ExperimentRegistered]:
         raise BadValue(f"{path}", "it has no name", 'begin it with name = "..."')
     name = fields.pop("name")
     try:
-        return name, plans.plan(**fields)
+        return name, experiments.plan(**fields)
     except BadValue as error:
         raise BadValue(f"{path}: {error.where}", error.fact, error.remedy) from error
 
@@ -91,9 +89,9 @@ async def register(
         raise BadValue("--reason", f"{reason!r:.80}, but nothing is replaced", "give --replace")
     async with beginning() as workspace:
         if replace:
-            is_new = await plans.replace(workspace, name, plan, reason=reason, by=by)
+            is_new = await experiments.replace(workspace, name, plan, reason=reason, by=by)
         else:
-            is_new = await plans.register(workspace, name, plan, by=by)
+            is_new = await experiments.register(workspace, name, plan, by=by)
     done = "is registered, in the place of the plan before it" if replace else "is registered"
     text = done if is_new else "is registered already, with this plan"
     fields = {"experiment": name, "registered": is_new, "replaced": is_new and replace}
@@ -148,8 +146,8 @@ METRICS = (
 async def list_() -> None:
     """List experiments, registered or named by runs."""
     async with answering() as reader:
-        experiments = list_experiments(reader)
-    output.show(experiments, [output.listing(LIST, experiments, nothing="no experiment yet")])
+        listed = list_experiments(reader)
+    output.show(listed, [output.listing(LIST, listed, nothing="no experiment yet")])
 
 
 @experiment.command()
@@ -245,10 +243,10 @@ async def state_price(
     by: By = OS_USER,
 ) -> None:
     """State what one million of each usage of a model costs."""
-    terms = scoring.Terms(since=moment("--since", since), currency=currency, source=source)
+    terms = experiments.Terms(since=moment("--since", since), currency=currency, source=source)
     prices = numbers(amounts)
     async with beginning() as workspace:
-        is_new = await scoring.record_price(workspace, model, prices, terms, by=by)
+        is_new = await experiments.record_price(workspace, model, prices, terms, by=by)
     text = f"the prices of {model} are stated" + ("" if is_new else " so already")
     fields = {"model": model, "amounts": prices, "since": terms.since, "stated": is_new}
     output.show(fields, text)
@@ -308,7 +306,7 @@ async def compare(
     form: Annotated[
         Literal["table", "markdown"], option("Output format.", None, "--format", "-f")
     ] = "table",
-    output: Annotated[
+    file: Annotated[
         Path | None, option("The file to write [stdout].", None, "--output", "-o")
     ] = None,
 ) -> None:
@@ -334,20 +332,20 @@ async def compare(
     )
     async with answering() as answers:
         comparison = await asyncio.to_thread(reads.compare, answers, question)
-    _show.show(comparison, _render_comparison(comparison.report, target, form, output))
+    output.show(comparison, _render_comparison(comparison.report, target, form, file))
 
 
 def _render_comparison(
-    made: Report, show: Collection[str], form: str, output: Path | None
+    made: Report, show: Collection[str], form: str, file: Path | None
 ) -> Iterator[Part]:
-    if form == "table" and output is None:
+    if form == "table" and file is None:
         yield from table(made, show)
         return
-    _show.deliver(
-        markdown(made, show) if form == "markdown" else _show.plain(table(made, show)), output
+    output.deliver(
+        markdown(made, show) if form == "markdown" else output.plain(table(made, show)), file
     )
-    if output not in (None, _show.STDOUT):
-        yield Hint(f"wrote {output}")
+    if file not in (None, output.STDOUT):
+        yield Hint(f"wrote {file}")
 
 
 def table(made: Report, show: Collection[str] = SECTIONS) -> Iterator[Part]:
@@ -356,10 +354,10 @@ def table(made: Report, show: Collection[str] = SECTIONS) -> Iterator[Part]:
         match block:
             case Heading():
                 yield from [""] if place else []
-                yield _show.styled(block.text, "bold")
+                yield output.styled(block.text, "bold")
             case Paragraph():
                 yield from [""] if block.verdict and not block.brief else []
-                yield _show.styled(block.text, VERDICT_STYLES.get(block.verdict, "bold yellow"))
+                yield output.styled(block.text, VERDICT_STYLES.get(block.verdict, "bold yellow"))
             case Table():
                 yield _grid(block)
             case Plot():
@@ -371,7 +369,7 @@ def _grid(block: Table) -> Lines:
         Column(name.removeprefix(">"), right=name.startswith(">"), whole=True)
         for name in block.columns
     ]
-    return _show.table(columns, block.rows)
+    return output.table(columns, block.rows)
 
 
 def markdown(made: Report, show: Collection[str]) -> bytes:

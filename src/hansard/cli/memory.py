@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import msgspec
 
 from hansard.agents.memory import drafts
-from hansard.agents.memory import drafts as tree
 from hansard.agents.memory.formats import of_space
 from hansard.agents.memory.reading import MemoryEntry
 from hansard.agents.memory.search import StaticVectors
@@ -29,8 +28,6 @@ from hansard.domain.memory.lines import unified
 from hansard.domain.memory.space import MemoryConflict, MemoryState
 from hansard.ext.memory import compaction as compacting
 from hansard.ext.memory import harnesses, imports, reflection, upkeep
-from hansard.ext.memory import harnesses as folders
-from hansard.ext.memory import imports as checkouts
 from hansard.ext.memory.compaction import (
     DROP_MAX,
     Changes,
@@ -583,7 +580,7 @@ async def export(
     async with reading() as workspace:
         state = await workspace.memories.whole(space_name(space), at)
     made = harnesses.export(of_space(state.files), harness, settings=settings)
-    folders.write(folder, made.tree)
+    harnesses.write(folder, made.tree)
     fields = {
         "space": space,
         "version": state.version,
@@ -664,7 +661,7 @@ async def checkout(folder: Folder, harness: As = Harness.AGENTS_MD, space: OfSpa
     'hansard memory commit DIR' records your edits as one change.
     """
     async with reading() as workspace:
-        mark, notes = await checkouts.checkout(workspace, space_name(space), folder, harness)
+        mark, notes = await imports.checkout(workspace, space_name(space), folder, harness)
     fields = {"space": mark.space, "version": mark.version, "folder": str(folder), "notes": notes}
     text = f"{mark.space} (version {mark.version}) is in {folder}"
     output.show(fields, _render_notes(text, notes))
@@ -679,7 +676,7 @@ async def commit(folder: Folder, reason: Reason = "", by: By = OS_USER) -> int:
     """
     async with beginning() as workspace:
         try:
-            done = await checkouts.commit(workspace, folder, reason=reason, by=by)
+            done = await imports.commit(workspace, folder, reason=reason, by=by)
         except MemoryConflict as lost:
             fields = {
                 "space": str(lost.space),
@@ -726,11 +723,11 @@ async def validate(
     problems.
     """
     if folder is not None:
-        files = folders.read(folder, leave_out=[checkouts.MARK])
+        files = harnesses.read(folder, leave_out=[imports.MARK])
     else:
         async with reading() as workspace:
             files = of_space((await workspace.memories.whole(space_name(space))).files)
-    problems = tree.problems(files)
+    problems = drafts.problems(files)
     total = counted(len(problems), "problem") if problems else "no problem"
     text = "\n".join([*map(str, problems), f"{counted(len(files), 'file')}, {total}"])
     output.show({"files": len(files), "problems": problems}, text)

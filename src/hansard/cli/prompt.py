@@ -11,8 +11,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from hansard.agents.artifacts import prompts as evolving
-from hansard.agents.artifacts import prompts as prompt_imports
 from hansard.agents.artifacts import prompts as store
 from hansard.agents.artifacts.prompts import Draft
 from hansard.agents.artifacts.versions import ArtifactChange
@@ -224,7 +222,7 @@ def _object(where: str, text: str) -> dict[str, Any]:
 async def evolve(
     reference: Reference,
     feedback_: Annotated[
-        list[str], argument("FEEDBACK...", f"To answer: {', '.join(evolving.RULES)}.")
+        list[str], argument("FEEDBACK...", f"To answer: {', '.join(store.RULES)}.")
     ],
     reason: Reason = "",
     by: By = OS_USER,
@@ -453,10 +451,10 @@ async def import_(
     Each component or predictor becomes a prompt NAME/PART. The alias 'best' names the best
     candidate. Importing again adds nothing.
     """
-    source = prompt_imports.read_source(file)
+    source = store.read_source(file)
     prompt = prompts.check_name(name if name is not None else file.absolute().stem)
     async with beginning() as workspace:
-        lineages = await prompt_imports.import_source(workspace, prompt, source, by=by)
+        lineages = await store.import_source(workspace, prompt, source, by=by)
     imported = [
         {
             "prompt": each.prompt,
@@ -473,9 +471,9 @@ async def import_(
     output.show(imported, _render_import(lineages, source.notes))
 
 
-def _render_import(lineages: list[prompt_imports.Lineage], notes: list[str]) -> Iterator[Part]:
+def _render_import(lineages: list[store.Lineage], notes: list[str]) -> Iterator[Part]:
     for each in lineages:
-        best = f", {prompt_imports.BEST} is version {each.best}" if each.best is not None else ""
+        best = f", {store.BEST} is version {each.best}" if each.best is not None else ""
         versions = len(set(each.versions.values()))
         yield f"{counted(versions, 'version')} of {each.prompt}, {each.added:,} new{best}"
     for note in notes:

@@ -38,7 +38,6 @@ from hansard.domain.steps import Effects, Step
 from hansard.inspect import run as run_reads
 from hansard.inspect import state as state_reads
 from hansard.inspect import trace as trace_reads
-from hansard.inspect import trace as tree
 from hansard.inspect.answer import plain_text, withheld_text
 from hansard.inspect.run import KillCost, OpenStep, RunAgent, RunReport, RunState, Unreadable
 from hansard.inspect.state import (
@@ -897,7 +896,7 @@ def _agent_rows(traced: Trace, agent: AgentHistory) -> Iterator[_Row]:
         return
     count = counted(len(steps), "step")
     yield _row(call=output.cell(f"{agent.name} ({agent.state.role}), {count}", "bold"))
-    for row in tree.rows(tree.tree(steps.values())):
+    for row in trace_reads.rows(trace_reads.tree(steps.values())):
         if row.step is None:
             yield _row(call=_guided(row.guides, row.label, "bold"))
             continue
@@ -914,7 +913,7 @@ def _clock(time: EventTime) -> str:
     return "" if time.clock in (Clock.LOG, Clock.IMPORT) else time.clock.value
 
 
-def _step_row(traced: Trace, agent: AgentHistory, row: tree.Row, step: Step) -> _Row:
+def _step_row(traced: Trace, agent: AgentHistory, row: trace_reads.Row, step: Step) -> _Row:
     event, began = agent.events[step.version], traced.began(agent.name, step)
     call = _guided(row.guides, f"{row.label} · " if row.label else "", "bold")
     call.append("∥ " if step.unordered else "")
@@ -932,7 +931,9 @@ def _step_row(traced: Trace, agent: AgentHistory, row: tree.Row, step: Step) -> 
     )
 
 
-def _attempt_rows(traced: Trace, agent: AgentHistory, row: tree.Row, step: Step) -> Iterator[_Row]:
+def _attempt_rows(
+    traced: Trace, agent: AgentHistory, row: trace_reads.Row, step: Step
+) -> Iterator[_Row]:
     for tried, version in traced.attempts(agent.name, step):
         guides = row.under + ("│  " if row.holds else "   ")
         event = agent.events[version]
@@ -946,7 +947,7 @@ def _attempt_rows(traced: Trace, agent: AgentHistory, row: tree.Row, step: Step)
         )
 
 
-def _change_rows(row: tree.Row, step: Step) -> Iterator[_Row]:
+def _change_rows(row: trace_reads.Row, step: Step) -> Iterator[_Row]:
     """Yield the changes of each aggregate that a save caused."""
     for change in trace_reads.changes_of(step):
         guides = row.under + ("│  " if row.holds else "   ")
@@ -998,7 +999,7 @@ def _verdict(step: Step) -> str:
 def _block(traced: Trace, whole: WholeStep) -> Iterator[Part]:
     """Yield a step in full, one line for each part."""
     line, step, value = whole.line, whole.line.step, whole.traced
-    indent = "  " * min(line.depth, tree.GUIDES_MAX)
+    indent = "  " * min(line.depth, trace_reads.GUIDES_MAX)
     began = traced.began(line.agent, step)
     head = (
         f"{line.agent}#{step.number}",

@@ -15,7 +15,6 @@ from hansard.agents.workspace import RunFilter
 from hansard.bus.clock import OS_USER
 from hansard.bus.reads import Time
 from hansard.cli import output, processes
-from hansard.cli import output as _show
 from hansard.cli.common import At, By, Command, Commands, Reason, Run, argument, flag, option
 from hansard.cli.experiment import numbers
 from hansard.cli.opening import agents_at_work, reading, reading_run
@@ -654,7 +653,7 @@ class Written(msgspec.Struct, kw_only=True):
 @run.command()
 async def html(
     which: Run,
-    output: Annotated[
+    file: Annotated[
         Path | None, option("The file to write; '-' is stdout [RUN.html].", None, "--output", "-o")
     ] = None,
     redacted: Annotated[
@@ -668,16 +667,16 @@ async def html(
 
     """
     # The run and the page are held in memory: some five times the page's size.
-    _show.check_one_answer(output)
+    output.check_one_answer(file)
     async with reading_run(which) as (workspace, run):
         page = await run_page.gather(workspace, run, redacted=redacted)
     data = html_page(page)
-    path = output or default_path(run)
+    path = file or default_path(run)
     report = Written(run=run, path=str(path), bytes=len(data), events=len(page.events.id))
     absent = [
         Hint(f"blob {sha256} is not in the page: {why}") for sha256, why in page.absent.items()
     ]
-    _show.page(data, path, report, *absent)
+    output.page(data, path, report, *absent)
 
 
 def default_path(run: str) -> Path:

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hansard.agents.access import principals
-from hansard.agents.access import principals as tokens
 from hansard.agents.workspace import Workspace
 from hansard.broker import access
 from hansard.broker.access import BadCredentials, Credentials
@@ -351,7 +350,7 @@ async def _make(
         nkey=access.public_key(made.nkey_seed),
         on_behalf_of=request.on_behalf_of,
         by=request.by,
-        token=tokens.NewToken(_token_id(made), made.token),
+        token=principals.NewToken(_token_id(made), made.token),
     )
     await sync_broker(settings, workspace)
     draft.finish()
@@ -403,7 +402,7 @@ def acting_for(on_behalf_of: tuple[str, ...]) -> str:
 
 
 def _token_id(made: Credentials) -> str:
-    parsed = tokens.parse(made.token)
+    parsed = principals.parse(made.token)
     return parsed[0] if parsed is not None else ""
 
 
@@ -414,7 +413,7 @@ def _is_good(workspace: Workspace, credentials: Credentials, state: PrincipalSta
         token is not None
         and token.is_valid(workspace.clock.now())
         and token.issued.role == credentials.role
-        and tokens.NewToken(token.issued.token, credentials.token).digest == token.issued.digest
+        and principals.NewToken(token.issued.token, credentials.token).digest == token.issued.digest
     )
 
 
@@ -447,7 +446,7 @@ async def _begun(
 
 
 def _new(workspace: Workspace, request: CredentialsRequest, url: str) -> Credentials:
-    token = tokens.new_token()
+    token = principals.new_token()
     return Credentials(
         url=url,
         workspace=workspace.log.workspace,

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import msgspec
 
 from hansard.agents.access import principals, roles
-from hansard.agents.access import roles as views
 from hansard.agents.access.roles import DerivedView, OnRecord
 from hansard.agents.policy import approvals as requests
 from hansard.agents.policy.approvals import ListedApproval
@@ -366,7 +365,7 @@ async def role_view(
 
     Raises NotFound, BadName, BadValue (a mask needs the key), UnknownEvent.
     """
-    return RoleView(await views.serve(workspace, role, run, at, by=by, key=key))
+    return RoleView(await roles.serve(workspace, role, run, at, by=by, key=key))
 
 
 def _summary(made: DerivedView) -> dict[str, Any]:
@@ -400,14 +399,14 @@ async def knew(
 
     Raises NotFound, BadName, BadValue, UnknownEvent, Corrupt.
     """
-    rules, rules_event = await views.rules_at(
+    rules, rules_event = await roles.rules_at(
         workspace.states, where.role, await _rules_end(workspace, rules_at, where.position)
     )
-    made = views.derive_from(
+    made = roles.derive_from(
         where.role, where.run, where.history, rules, rules_event, where.position, key
     )
     data = await _state(workspace, where)
-    entries = await views.on_record(
+    entries = await roles.on_record(
         workspace.states, where.run, where.role, AtPosition(where.position)
     )
     return Knowledge(

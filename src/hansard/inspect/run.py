@@ -52,8 +52,7 @@ from hansard.domain.run import RunAssigned, RunForked, RunScored, RunStatus
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Effects, Failure, Step, StepStatus
 from hansard.domain.team import TaskStatus, waits
-from hansard.inspect import state
-from hansard.inspect import state as snapshots
+from hansard.inspect import state as state_reads
 from hansard.inspect.answer import Answer, by_name
 from hansard.inspect.state import turn
 from hansard.inspect.trace import Payloads, commits_by_agent
@@ -264,7 +263,7 @@ async def keys(workspace: Workspace, run: str, up_to: UpTo) -> Keys:
     """Return the keys that exist at a point. Raises NotFound, UnknownEvent, Corrupt."""
     view = await workspace.states.run(run, up_to, ())
     entries = [
-        Key(run=run, key=name, **state.key(each), position=view.position)
+        Key(run=run, key=name, **state_reads.key(each), position=view.position)
         for name, each in sorted(view.boards.items())
     ]
     return Keys(run=run, position=view.position, keys=entries)
@@ -285,7 +284,7 @@ async def key_history(
     entry = view.boards.get(key)
     now: Key | NoKey = NoKey(run=run, key=key, position=view.position)
     if entry is not None:
-        now = Key(run=run, key=key, **state.key(entry), position=view.position)
+        now = Key(run=run, key=key, **state_reads.key(entry), position=view.position)
         raw = msgspec.Raw(msgspec.json.encode(entry.plain))
         now.value = await fetch.get(payload.resolve(entry.plain), raw)
     return KeyHistory(now=now, writes=writes)
@@ -523,10 +522,10 @@ async def agent_snapshots(
         stream = AgentStream(report.run.run, each.role, each.agent)
         own_commits = await workspace.states.commits(stream, up_to=report.end)
         if chained:
-            async for made in snapshots.chain(workspace, own_commits):
+            async for made in state_reads.chain(workspace, own_commits):
                 yield made
         else:
-            yield await snapshots.at_end(workspace, own_commits)
+            yield await state_reads.at_end(workspace, own_commits)
 
 
 def _commit(stored: Stored) -> Commit:

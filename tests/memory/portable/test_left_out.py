@@ -7,8 +7,6 @@ import pytest
 
 from hansard.agents.memory.formats import of_space
 from hansard.ext.memory import harnesses, imports
-from hansard.ext.memory import harnesses as folders
-from hansard.ext.memory import imports as checkouts
 from hansard.ext.memory.harnesses import Harness
 from hansard.testing.programs import Memory, workspace_of
 from tests.memory.portable.test_harnesses import SKILL
@@ -23,7 +21,7 @@ HIDDEN = {
     "a.hansard-partial": b"half\n",
     ".0.hansard-partial/x.md": b"half\n",
     f".{'0' * 16}.hansard-partial": b"half\n",
-    checkouts.MARK: msgspec.json.encode(checkouts.Mark("user/eve", 1)),
+    imports.MARK: msgspec.json.encode(imports.Mark("user/eve", 1)),
 }
 SHOWN = {"AGENTS.md": b"a\n", "skills/pay/SKILL.md": SKILL, "notes/a.md": b"a\n"}
 
@@ -46,9 +44,9 @@ def test_an_untouched_checkout_commits_nothing(workspace, tmp_path, harness):
 
     async def work():
         await imports.change(workspace, "org", HIDDEN | SHOWN, by="ann")
-        _, notes = await checkouts.checkout(workspace, "org", folder, harness)
-        assert sum(note.startswith(checkouts.MARK) for note in notes) == 1
-        made = await checkouts.commit(workspace, folder)
+        _, notes = await imports.checkout(workspace, "org", folder, harness)
+        assert sum(note.startswith(imports.MARK) for note in notes) == 1
+        made = await imports.commit(workspace, folder)
         assert (made.space, made.version, made.changed, made.brought, made.left) == (
             *("org", 1),
             *([], [], []),
@@ -57,7 +55,7 @@ def test_an_untouched_checkout_commits_nothing(workspace, tmp_path, harness):
         (folder / "AGENTS.md").write_text("b\n")
         (folder / "notes/a.md").unlink()
         (folder / "node_modules/left-pad.md").unlink()
-        made = await checkouts.commit(workspace, folder)
+        made = await imports.commit(workspace, folder)
         assert made.changed == ["AGENTS.md", "notes/a.md"]
         expected = HIDDEN | SHOWN | {"AGENTS.md": b"b\n"}
         expected.pop("notes/a.md")
@@ -72,12 +70,12 @@ def test_what_others_change_there_is_not_brought_and_holds_nothing_up(workspace,
 
     async def work():
         await imports.change(workspace, "org", HIDDEN | SHOWN, by="ann")
-        await checkouts.checkout(workspace, "org", folder)
+        await imports.checkout(workspace, "org", folder)
         theirs = {"node_modules/left-pad.md": b"Newer.\n", "notes/.venv/x.md": None}
         await imports.change(workspace, "org", theirs | {"AGENTS.md": b"c\n"}, by="eve")
-        made = await checkouts.commit(workspace, folder)
+        made = await imports.commit(workspace, folder)
         assert (made.version, made.changed, made.brought, made.left) == (2, [], ["AGENTS.md"], [])
-        assert checkouts.read_mark(folder).version == 2
+        assert imports.read_mark(folder).version == 2
         assert (await tree(workspace))["node_modules/left-pad.md"] == b"Newer.\n"
 
     asyncio.run(work())
@@ -109,16 +107,16 @@ def test_a_file_of_the_marks_name_is_neither_written_over_nor_taken_for_the_mark
     async def work():
         await imports.change(workspace, "org", HIDDEN | SHOWN, by="ann")
         made = harnesses.export(await tree(workspace), Harness.AGENTS_MD).tree
-        folders.write(tmp_path / "out", made)
-        with pytest.raises(folders.BadFolder, match="no checkout"):
-            await checkouts.commit(workspace, tmp_path / "out")
-        for path in (f"{checkouts.MARK}/x.md", checkouts.MARK.upper()):
-            other = {checkouts.MARK: None, path: b"x\n"}
+        harnesses.write(tmp_path / "out", made)
+        with pytest.raises(harnesses.BadFolder, match="no checkout"):
+            await imports.commit(workspace, tmp_path / "out")
+        for path in (f"{imports.MARK}/x.md", imports.MARK.upper()):
+            other = {imports.MARK: None, path: b"x\n"}
             await imports.change(workspace, "org", other, by="ann")
             folder = tmp_path / path.replace("/", "-")
-            mark, _ = await checkouts.checkout(workspace, "org", folder)
-            assert checkouts.read_mark(folder) == mark
-            assert (await checkouts.commit(workspace, folder)).changed == []
+            mark, _ = await imports.checkout(workspace, "org", folder)
+            assert imports.read_mark(folder) == mark
+            assert (await imports.commit(workspace, folder)).changed == []
             assert (await tree(workspace))[path] == b"x\n"
             await imports.change(workspace, "org", {path: None}, by="ann")
 
@@ -132,10 +130,10 @@ def test_a_sweep_takes_what_a_commit_left_and_no_more(workspace, tmp_path):
 
     async def work():
         await imports.change(workspace, "org", SHOWN, by="ann")
-        await checkouts.checkout(workspace, "org", folder)
+        await imports.checkout(workspace, "org", folder)
         mine.write_text("x")
         left.write_text("x")
-        await checkouts.commit(workspace, folder)
+        await imports.commit(workspace, folder)
 
     asyncio.run(work())
     assert mine.exists()
@@ -151,8 +149,8 @@ def test_what_is_left_out_is_what_a_folder_does_not_show(tmp_path):
         place.write_bytes(content)
     (tmp_path / "node_modules.d").symlink_to("notes")
     (tmp_path / "skills/node_modules").symlink_to("../notes")
-    files = folders.read(tmp_path)
-    assert set(files) == {path for path in every if not folders.is_left_out(path)} | {
+    files = harnesses.read(tmp_path)
+    assert set(files) == {path for path in every if not harnesses.is_left_out(path)} | {
         "node_modules.d"
     }
-    assert all(folders.is_left_out(path) for path in HIDDEN)
+    assert all(harnesses.is_left_out(path) for path in HIDDEN)

@@ -22,7 +22,6 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor
 from hansard.domain.experience import experience as experiences
-from hansard.domain.experience import experience as kept
 from hansard.domain.experience.experience import (
     EXPERIENCES,
     FILES,
@@ -136,7 +135,7 @@ async def at(workspace: Workspace, name: str, point: str = "") -> KeptVersion:
     if point.isdecimal():
         number = int(point[:9])
     else:
-        number = kept.at_digest(artifact.state, point) if point else artifact.state.newest
+        number = experiences.at_digest(artifact.state, point) if point else artifact.state.newest
     return await version_of(workspace, name, artifact, number)
 
 
@@ -145,7 +144,7 @@ async def usable(workspace: Workspace, name: str) -> int:
     trusted.
     """
     state = (await versions.read(workspace, EXPERIENCES, name)).state
-    kept.demand_usable(state, name, state.newest)
+    experiences.demand_usable(state, name, state.newest)
     return state.newest
 
 
@@ -156,7 +155,7 @@ async def version_of(
     number = artifact.state.newest if version is None else version
     event = artifact.state.demand(number)
     content = await versions.fetched(workspace, event.content)
-    if not isinstance(content, dict) or kept.digest_of(content) != event.digest:
+    if not isinstance(content, dict) or experiences.digest_of(content) != event.digest:
         raise Corrupt(
             f"version {number} of experience {name!r}", "its content does not match its digest"
         )
@@ -198,12 +197,12 @@ async def keep(
 async def content(workspace: Workspace, experience: Experience) -> dict[str, Any]:
     """Return the content of a version's event; large files are stored as blobs."""
     experience = workspace.clean(experience)
-    plain = kept.content_of(experience)
+    plain = experiences.content_of(experience)
     experiences.read({path: text.encode() for path, text in plain.items()})
     return {
-        "digest": kept.digest_of(plain),
+        "digest": experiences.digest_of(plain),
         "content": await packed(workspace, plain),
-        "about": kept.about(experience),
+        "about": experiences.about(experience),
     }
 
 
@@ -235,11 +234,11 @@ async def confirm(
     Raises NotFound, Refused, BadValue, Conflict.
     """
     artifact = await versions.read(workspace, EXPERIENCES, name)
-    number = kept.at_digest(artifact.state, digest) if digest else artifact.state.newest
+    number = experiences.at_digest(artifact.state, digest) if digest else artifact.state.newest
     event, foreign = artifact.state.demand(number), number in artifact.state.untrusted
     if foreign and not digest:
         fact = f"version {number} is from a pack"
-        least = event.digest[: kept.DIGEST_CHARACTERS_MIN]
+        least = event.digest[: experiences.DIGEST_CHARACTERS_MIN]
         raise BadValue("digest", fact, f"name the digest that you reviewed: {least} (--digest)")
     version = await version_of(workspace, name, artifact, number)
     chooses = event.about.checks == 0 or isinstance(event, ExperienceDistilled)
@@ -300,8 +299,8 @@ async def number_of(workspace: Workspace, experience: Experience, *, usable: boo
     Raises Refused if it must be `usable`, and is retired, quarantined or not trusted.
     """
     state = (await versions.find(workspace, EXPERIENCES, experience.name)).state
-    digest = kept.digest_of(kept.content_of(experience))
+    digest = experiences.digest_of(experiences.content_of(experience))
     same = [number for number, each in state.versions.items() if each.digest == digest]
     if same and usable:
-        kept.demand_usable(state, experience.name, max(same))
+        experiences.demand_usable(state, experience.name, max(same))
     return max(same, default=0)

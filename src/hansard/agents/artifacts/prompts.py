@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from hansard.agents.artifacts import versions
-from hansard.agents.artifacts import versions as artifacts
 from hansard.agents.artifacts.versions import Artifact, ArtifactChange
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
@@ -856,7 +855,7 @@ async def import_source(
         made = await _import_prompt(workspace, prompt, candidates, by)
         best = made.versions.get(source.best) if source.best is not None else None
         if best is not None:
-            aliases = (await artifacts.read(workspace, PROMPTS, prompt)).state.aliases
+            aliases = (await versions.read(workspace, PROMPTS, prompt)).state.aliases
             if BEST not in aliases:
                 because = f"the best candidate of its source, {source.best}"
                 await move(workspace, f"{prompt}@{best}", Move(alias=BEST, because=because), by=by)

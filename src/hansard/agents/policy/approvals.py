@@ -17,7 +17,6 @@ import msgspec
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents.access import principals
 from hansard.agents.policy import permits
-from hansard.agents.policy import permits as refusals
 from hansard.agents.policy.gate import Budget
 from hansard.agents.policy.permits import trusts
 from hansard.agents.workspace import Workspace
@@ -28,7 +27,6 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, EventLog, Stored
 from hansard.domain import agent as agents
 from hansard.domain import approval as approvals
-from hansard.domain import approval as budgets
 from hansard.domain import decider, ids
 from hansard.domain.agent import Begin
 from hansard.domain.approval import (
@@ -88,7 +86,7 @@ class LogBudgets:
         """Reserve a call's share; return False if the limit does not allow it. Raises Blocked."""
         return await self._change(
             budget,
-            lambda state: budgets.reserve(state, call, budget.reserve, budget.limit),
+            lambda state: approvals.reserve(state, call, budget.reserve, budget.limit),
             self.demand,
         )
 
@@ -97,7 +95,7 @@ class LogBudgets:
         used = (
             amount if self.demand is None else max(amount, 0.0)
         )  # a negative amount would release others' share
-        await self._change(budget, lambda state: budgets.spend(state, call, used))
+        await self._change(budget, lambda state: approvals.spend(state, call, used))
 
     async def _change(
         self,
@@ -125,7 +123,7 @@ class LogBudgets:
         """Count something; return False if the limit does not allow it. `fresh`: read before the
         first attempt as well.
         """
-        stream = KeyStream(self._run, budgets.key_of(budget.name))
+        stream = KeyStream(self._run, approvals.key_of(budget.name))
         allowed = False
 
         async def read() -> BudgetState:
@@ -389,7 +387,7 @@ async def answer(
     acting = role if role is not None else life.roster.get(by)
     if acting is not None and by != asker:
         permit = await permits.read(workspace, acting, restricted=role is not None)
-        await refusals.demand(workspace, permit, trusts(Trust.APPROVE, approval), actor)
+        await permits.demand(workspace, permit, trusts(Trust.APPROVE, approval), actor)
     kind: type[Answer] = ApprovalGranted if granted else ApprovalDenied
     store = Approvals(workspace.states, request.run)
     await store.record(kind(approval=approval, by=by, because=reason), actor)

@@ -28,7 +28,6 @@ from hansard.domain.decider import By, Decider, State
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event
 from hansard.domain.roles import authorize
-from hansard.domain.roles import authorize as role_fields
 from hansard.domain.roles import model as role_patterns
 from hansard.domain.roles.authorize import DIGESTS, elsewhere, is_whole, kinds_of, reached
 from hansard.domain.roles.model import (
@@ -128,9 +127,9 @@ def _check_patterns(where: str, patterns: tuple[str, ...], separator: str) -> No
 
 
 def _refuse_kind(where: str, text: str) -> NoReturn:
-    families = sorted({tag.partition(".")[0] for tag in role_fields.known()})
+    families = sorted({tag.partition(".")[0] for tag in authorize.known()})
     family = text.partition(".")[0]
-    near = [tag for tag in sorted(role_fields.known()) if tag.partition(".")[0] == family]
+    near = [tag for tag in sorted(authorize.known()) if tag.partition(".")[0] == family]
     words = ", ".join(near[:_NEAREST_MAX]) or ", ".join(f"{each}.*" for each in families)
     raise BadValue(where, f"{text!r:.80} is no kind of event", f"there are: {words}")
 
@@ -152,7 +151,7 @@ def _check_fields(where: str, paths: tuple[str, ...], kinds: Sequence[str]) -> N
         if role_patterns.read(path, DOT, where).rest:
             raise BadValue(where, f"{path!r:.80} ends in '**'", "a path has all that is under it")
         if not any(reached(tag, path) for tag in kinds):
-            has = {field for tag in kinds for field in role_fields.known()[tag].__struct_fields__}
+            has = {field for tag in kinds for field in authorize.known()[tag].__struct_fields__}
             text = ", ".join(sorted(has)) or "none"
             fact = f"{path!r:.80} is no field of {_some(kinds)}"
             raise BadValue(where, fact, f"there are: {text}")
@@ -193,7 +192,7 @@ def _check_mask(mask: Mask, sees: tuple[RoleRule, ...]) -> None:
         remedy = f"give 1 to {CHARACTERS_MAX:,}, or drop it"
         raise BadValue(f"characters of {where}", f"{mask.characters}", remedy)
     for path in mask.fields:
-        if cuts and not any(role_fields.may_be_text(tag, path) for tag in kinds):
+        if cuts and not any(authorize.may_be_text(tag, path) for tag in kinds):
             fact = f"{path!r:.80} is no text, and only a text can be cut"
             raise BadValue(f"fields of {where}", fact, "drop or hash it")
         if not any(_may_show(rule, tag, path) for rule in sees for tag in kinds):
@@ -210,8 +209,8 @@ def _may_show(rule: RoleRule, tag: str, path: str) -> bool:
     if rule.fields is None:
         return True
     top = role_patterns.read(path, DOT).segments[0]
-    for field in role_fields.known()[tag].__struct_fields__:
-        if role_patterns.segment_matches(top, field) and role_fields.touches(rule.fields, field):
+    for field in authorize.known()[tag].__struct_fields__:
+        if role_patterns.segment_matches(top, field) and authorize.touches(rule.fields, field):
             return True
     return False
 
