@@ -144,7 +144,7 @@ PAGES := README.md README.zh-CN.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md 
 docs: $(STAMP) ## Build the site of docs/ and the Python API's reference; a broken link fails
 	rm -rf build/pages && mkdir -p build/pages && cp -r $(PAGES) build/pages/
 	cp --parents src/hansard/ext/otel/aliases.md build/pages/
-	$(BIN)/python docs/http_addresses.py build/pages/docs/http.md
+	$(BIN)/python -m tests.site_pages build/pages/docs
 	$(BIN)/zensical build --strict --clean
 	$(BIN)/python docs/search_titles.py site/search.json
 	@echo "made $(CURDIR)/site/index.html"

@@ -1,38 +1,16 @@
-"""`docs/cli.md` and `docs/cli/`, made from the commands: `python -m tests.cli_reference`."""
+"""The pages of the command line in the site, made from the commands."""
 
 from __future__ import annotations
 
 import inspect
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from hansard.cli import command, of_slice
 from hansard.cli.common import SLICES
 
-_HEAD = """\
-# The command line
-
-Made by `python -m tests.cli_reference`; a test fails where it is out of date.
-
-Results go to stdout; hints, logs and progress to stderr. Output has no colour in a pipe, nor under
-`NO_COLOR`. Global options stand anywhere before `--`: `hansard -w support run show last`. Brackets
-at the end of a meaning give the default, the environment variable or the range.
-
-|exit code|meaning|
-|---|---|
-|0|done|
-|1|something is wrong: a finding of `check` or `audit`, a difference in `replay`|
-|2|an error, in one line with its remedy|
-|4|the answer of `sql` was cut|
-|130, 141|interrupted; the reader of a pipe left|
-
-`hansard run resume` and `replay` with a command exit with that command's code.
-
-`--json` prints one JSON object a line. Every command takes it, except {silent}.
-"""
+_HEAD = "\nEvery command takes `--json`, except {silent}.\n"
 
 _COMMON = 3
 """An argument or option of so many commands with equal text is described once, on the main page."""
@@ -44,7 +22,7 @@ Section = tuple[str, str, str, list[Row]]
 
 
 def reference() -> dict[str, str]:
-    """Return the text of each page by its path in `docs/`."""
+    """Return the text of each page by its path in `docs/`; `cli.md` has a head there already."""
     sections = list(_sections(command(), "hansard"))
     for name in SLICES:
         sections += _sections(of_slice(name), f"hansard {name}")
@@ -134,15 +112,3 @@ def _rows(command: Any, context: Any) -> Iterator[Row]:
         name, text = record[0].replace(" range>", ">"), record[1]  # the text ends with the range
         meaning = _paragraph(text.replace("[required]", "")).replace("|", "\\|")
         yield name.strip().replace("|", "\\|"), meaning
-
-
-def main() -> None:
-    """Write the pages to a folder: the first argument, else docs/."""
-    docs = Path(*sys.argv[1:2] or ["docs"])
-    for name, text in reference().items():
-        (docs / name).parent.mkdir(parents=True, exist_ok=True)
-        (docs / name).write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

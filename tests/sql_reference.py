@@ -1,43 +1,15 @@
-"""Generates docs/sql.md and docs/sql/: `python -m tests.sql_reference`."""
+"""The pages of the tables in the site, made from the schema."""
 
 from __future__ import annotations
 
 import re
-import sys
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 
 from hansard.bus import slices
 from hansard.projections.store import EVERYWHERE, Store, section
 from hansard.projections.table_files import schema_files
 
-HEAD = """# Tables and SQL
-
-Made by `python -m tests.sql_reference`; a test fails where it is out of date.
-
-The record as tables in DuckDB: `<data dir>/projections/<workspace>.duckdb`, one file per workspace.
-`hansard up` keeps it current and `hansard rebuild` makes it again from the log. Times are UTC. JSON
-values are as recorded; large ones are references ($blob). NULL means none or unknown.
-
-Ask with `record.sql("FROM runs WHERE task = ?", "t1")` or `hansard sql "FROM runs"`. Answers
-include everything recorded before the question, and state the position of the log.
-
-* Rows with `run`, `agent` and `version` are one per event: join them with `events` on these three.
-* Tables hold a fork's own events. `board_history`, `task_history` and `labels_of` include its
-  parents' events up to the cut; `inherited` lists the streams.
-* Macros take parameters: `FROM comparisons('greeting', against := 'short')`. Optional of
-  experiments: `only_metric`, `against` (baseline arm; default: the first), `by_label` (also per
-  value of that run label; the whole has the slice `''`), `at_alpha`, `at_power` (0.8). Defaults are
-  the plan's. Elsewhere optional: `of_runs`, `of_question`, `of_prompt`.
-* Your own tables, for one question: `record.sql(question, tables={{"mine": frame}})` takes pandas
-  and polars frames, pyarrow tables, lists of dicts, earlier answers and files; `hansard sql --with
-  mine=costs.parquet` takes Parquet, CSV, JSON, NDJSON and Arrow. At most 16 tables, 256 MiB (512
-  KiB from a restricted agent). This, and answers as Arrow, Parquet and data frames, needs the extra
-  `arrow`.
-
-`hansard sql --tables` lists all tables and views, `hansard sql "DESCRIBE runs"` the columns of one.
-
+HEAD = """
 ## Pages
 
 {index}
@@ -100,7 +72,7 @@ def of_slices() -> set[str]:
 
 
 def pages(store: Store) -> dict[str, str]:
-    """Return the text of each page by its path in docs/.
+    """Return the text of each page by its path in docs/; sql.md has a head there already.
 
     Raises:
         ValueError: A table, view, column or macro has no comment.
@@ -202,18 +174,3 @@ def _text(name: str, comment: str | None) -> str:
     if comment.startswith(ROW):
         comment = comment[len(ROW)].upper() + comment[len(ROW) + 1 :]
     return comment.replace("|", "\\|")
-
-
-def main() -> None:
-    """Write the pages to a folder: the first argument, else docs/."""
-    docs = Path(*sys.argv[1:2] or ["docs"])
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder) / "t.duckdb")
-        for name, text in pages(store).items():
-            (docs / name).parent.mkdir(parents=True, exist_ok=True)
-            (docs / name).write_text(text, encoding="utf-8")
-        store.close()
-
-
-if __name__ == "__main__":
-    main()

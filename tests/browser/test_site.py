@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Request
 
+from tests import site_pages
+
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             pages.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, pages / name)
+    site_pages.main(pages / "docs")
     config = (ROOT / "zensical.toml").read_text(encoding="utf-8")
     config = config.replace('paths = ["src"]', f'paths = ["{ROOT / "src"}"]')
     config = config.replace('["docs/sync_methods.py"]', f'["{ROOT / "docs/sync_methods.py"}"]')

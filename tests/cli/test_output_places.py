@@ -98,8 +98,13 @@ def test_tables_and_views_are_listed_with_their_comments(call: Call, runs: Runs)
     kinds = {row["name"]: row["kind"] for row in rows}
     assert (kinds["steps"], kinds["scores"]) == ("table", "view")
     assert [row["name"] for row in rows if not row["comment"]] == []
-    refused = call("sql", "--tables", "SELECT 1")
-    assert (refused.code, refused.out) == (2, "")
+    columns = call("sql", "--tables", "scores", "--json").lines
+    described = call("sql", "DESCRIBE scores", "--json").lines
+    assert [row["name"] for row in columns] == [row["column_name"] for row in described]
+    assert [row["name"] for row in columns if not row["comment"]] == []
+    for wrong in ("SELECT 1", "no_table"):
+        refused = call("sql", "--tables", wrong)
+        assert (refused.code, refused.out) == (2, "")
 
 
 def test_scores_are_listed_under_that_name(call: Call, record: hansard.Record, home: Path):

@@ -1,5 +1,6 @@
-"""docs/sql.md and docs/sql/ equal the schema's own description."""
+"""The pages of tables in the site describe the whole schema."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from tests.sql_reference import of_slices, pages
 
 pytestmark = pytest.mark.slow
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
 _NAMES = """
     SELECT table_name FROM duckdb_tables() WHERE NOT internal
     UNION SELECT view_name FROM duckdb_views() WHERE NOT internal
@@ -18,18 +19,13 @@ _NAMES = """
 """
 
 
-def test_the_pages_are_what_the_schema_says(tmp_path: Path):
-    """Made again they are the same; every table, view, macro and function is in one of them."""
+def test_each_table_is_on_a_page_of_the_navigation(tmp_path: Path):
+    """Each table, view, macro and function is on a page that the site lists."""
     store = Store(tmp_path / "t.duckdb")
     made = pages(store)
     names = {name for (name,) in store.all(_NAMES)} - of_slices()
     store.close()
-    for name, text in made.items():
-        assert text == (DOCS / name).read_text(encoding="utf-8"), (
-            "run: python -m tests.sql_reference"
-        )
-    assert {path.name for path in (DOCS / "sql").iterdir()} == {
-        Path(name).name for name in made if name != "sql.md"
-    }
+    listed = re.findall(r'"docs/(sql(?:/.+)?\.md)"', (ROOT / "zensical.toml").read_text("utf-8"))
+    assert sorted(listed) == sorted(made)
     text = "".join(made.values())
     assert [name for name in names if f"## `{name}" not in text and f"`{name}(" not in text] == []

@@ -178,9 +178,19 @@ TABLES = """
     SELECT table_name AS name, 'table' AS kind, comment FROM duckdb_tables() WHERE NOT internal
     UNION ALL
     SELECT view_name, 'view', comment FROM duckdb_views() WHERE NOT internal
+    UNION ALL
+    SELECT function_name || '(' || array_to_string(any_value(parameters), ', ') || ')', 'macro',
+        any_value(comment)
+    FROM duckdb_functions() WHERE NOT internal AND function_type IN ('macro', 'table_macro')
+    GROUP BY function_name
     ORDER BY name
 """
-"""Query of `--tables`."""
+COLUMNS = """
+    SELECT column_name AS name, column_type AS type, comment
+    FROM (DESCRIBE {0}) LEFT JOIN duckdb_columns() AS known USING (column_name)
+    WHERE known.table_name = '{0}' ORDER BY column_index
+"""
+"""Queries of `--tables`, without and with the name of a table."""
 
 Own = Annotated[
     list[str] | None,
@@ -209,7 +219,7 @@ async def sql(
         Path | None, option("Read the statement from a file.", None, "--file", "-f")
     ] = None,
     list_tables: Annotated[
-        bool, flag("--tables", "List the tables and views, with what each holds.")
+        bool, flag("--tables", "List tables, views and macros; with a name, its columns.")
     ] = False,
     form: Annotated[
         Format | None, option("Format [by the name of -o, else table].", None, "--format")
@@ -238,11 +248,11 @@ async def sql(
 ) -> int:
     """Query the record in SQL, read-only.
 
-    The query runs in a separate process that has access to nothing else, within limits. --tables
-    lists the tables, 'DESCRIBE runs' the columns of one. The position of the answer, and whether it
-    was cut, is printed on stderr; Arrow and Parquet also have it in their metadata. An answer that
-    was cut exits with 4. With -o the file is written completely or not at all, and a table
-    (--format table) has at most 1 GiB.
+    The query runs in a separate process that has access to nothing else, within limits. 'hansard
+    sql --tables' lists the tables, 'hansard sql --tables runs' the columns of one. The position of
+    the answer, and whether it was cut, is printed on stderr; Arrow and Parquet also have it in
+    their metadata. An answer that was cut exits with 4. With -o the file is written completely or
+    not at all, and a table (--format table) has at most 1 GiB.
     """
     request = _format_of(form, out)
     statement = _question(question, file, list_tables=list_tables)
@@ -373,10 +383,12 @@ def _format_of(form: Format | None, out: Path | None) -> Format:
 
 def _question(text: str | None, file: Path | None, *, list_tables: bool) -> str:
     """Return the SQL: an argument, a file, stdin or the `--tables` query. Raises CallerError."""
-    if list_tables and (text is not None or file is not None):
-        raise CallerError("--tables excludes a query: leave out the SQL, or --tables")
     if list_tables:
-        return TABLES
+        if file is not None or (text is not None and not text.isidentifier()):
+            raise CallerError(
+                "--tables takes the name of a table: leave out the query, or --tables"
+            )
+        return TABLES if text is None else COLUMNS.format(text)
     if text is not None and file is not None:
         raise CallerError("there are two queries, an argument and -f: give one of them")
     if file is not None:

@@ -1,5 +1,5 @@
 -- Tables of the record: runs, agents, steps and what agents wrote. Every table has a comment here and
--- every column one in columns.toml; docs/sql.md and docs/sql/ are generated from both.
+-- every column one in columns.toml; the site's pages of tables are generated from both.
 
 CREATE TABLE schema_version (
     version INTEGER NOT NULL,
