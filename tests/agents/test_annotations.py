@@ -64,16 +64,6 @@ async def test_facts_are_recorded_once_over_all_sessions(record: TwinRecord):
     assert [fact.to for fact in [noted.fact for noted in state.facts][-1:]] == ["bob"]
 
 
-async def test_the_context_window_is_in_the_provider_s_form(lab: Lab):
-    """Messages are returned as sent: role, content, and all other fields."""
-    async with lab.connect() as record, record.run(run="r") as session:
-        await _everything(session)
-        assert await session.context() == [
-            {"role": "user", "content": "find papers"},
-            {"role": "assistant", "content": [{"type": "text", "text": "found"}], "name": "ada"},
-        ]
-
-
 async def test_the_context_window_of_a_resume_is_that_of_its_place(lab: Lab):
     """A model's question about its context is answered from the record, without later messages."""
     lengths: list[int] = []
@@ -242,23 +232,6 @@ async def test_a_loop_is_resumed_where_it_stood(record: TwinRecord):
     assert tags.count("checkpoint.saved.v1") == 4
 
 
-async def test_a_finished_loop_is_skipped_whole(record: TwinRecord):
-    """After a finished loop a resume yields none of its items, and the following steps replay."""
-    ran: list[int] = []
-    for expected in ([0, 1, 2], []):
-        async with record.run(run="r") as session:
-
-            @session.tool(effects="pure")
-            async def work(i: int) -> int:
-                ran.append(i)
-                return i
-
-            await work(-1)
-            assert [i async for i in session.resumable(range(3)) if await work(i) >= 0] == expected
-            await work(9)
-    assert ran == [-1, 0, 1, 2, 9]
-
-
 async def test_a_loops_results_are_whole_after_a_resume(record: TwinRecord):
     """Killed at item 12 of 20, with progress every 5, it resumes after 10 and has all twenty."""
     last: list[int | None] = []
@@ -397,23 +370,15 @@ async def test_other_items_are_refused(record: TwinRecord):
         assert [i async for i in session.resumable([1, 2, 3], name="a")] == [1, 2, 3]
         assert [i async for i in session.resumable([1], name="b")] == [1]
     async with record.run(run="r") as session:
-        with pytest.raises(hansard.BadValue, match="differ from those done before"):
-            assert [i async for i in session.resumable([1, 9, 3, 4], name="a")]
+        for items in ([1, 9, 3, 4], [1, 9]):
+            with pytest.raises(hansard.BadValue, match="differ from those done before"):
+                assert [i async for i in session.resumable(items, name="a")]
         with pytest.raises(hansard.BadValue, match="give 1 or more"):
             assert [i async for i in session.resumable([1], every=0)]
         with pytest.raises(hansard.BadValue, match="or 'auto'"):
             assert [i async for i in session.resumable([1], every="often")]
     async with record.run(run="r") as session:
         assert [i async for i in session.resumable([1, 2, 3, 4], name="a")] == [4]
-
-
-async def test_fewer_items_than_were_done_are_refused(record: TwinRecord):
-    """A list that ends before the recorded items do is another list, and is refused."""
-    async with record.run(run="r") as session:
-        assert [i async for i in session.resumable([1, 2, 3])] == [1, 2, 3]
-    async with record.run(run="r") as session:
-        with pytest.raises(hansard.BadValue, match="differ from those done before"):
-            assert [i async for i in session.resumable([1, 9])]
 
 
 async def test_a_loop_left_early_goes_on_there(record: TwinRecord):

@@ -159,34 +159,6 @@ async def test_a_file_of_roles_is_applied_and_a_role_viewed(lab: Lab, tmp_path: 
             await record.roles.view("r")
 
 
-async def test_the_rules_of_a_role_are_shown_and_withdrawn(lab: Lab, tmp_path: Path):
-    """A role's rules are those of its file; once withdrawn it has none."""
-    file = tmp_path / "roles.toml"
-    file.write_text(ROLES, encoding="utf-8")
-    async with lab.connect() as record:
-        await record.roles.apply_file(file)
-        assert (await record.roles.show("reader")).sees
-        assert await record.roles.withdraw("reader", by="ann", reason="unused")
-        assert not await record.roles.withdraw("reader")
-        with pytest.raises(hansard.NotFound, match="'reader'"):
-            await record.roles.show("reader")
-        with pytest.raises(hansard.errors.Refused, match="not defined"):
-            await record.roles.withdraw("writer")
-
-
-async def test_a_broken_file_of_roles_changes_no_role(lab: Lab, tmp_path: Path):
-    """All of a file is checked before any of it is applied."""
-    file = tmp_path / "roles.toml"
-    file.write_text(ROLES + "[roles.writer]\nsees = 5\n", encoding="utf-8")
-    async with lab.connect() as record:
-        with pytest.raises(hansard.BadValue):
-            await record.roles.apply_file(file)
-        with pytest.raises(hansard.BadValue, match="name a file that can be read"):
-            await record.roles.apply_file(tmp_path / "none.toml")
-        file.write_text(ROLES, encoding="utf-8")
-        assert await record.roles.apply_file(file) == {"reader": True}
-
-
 def test_a_record_in_memory_has_no_tables():
     """A record in memory has no tables, and the error names a record that has."""
     with (

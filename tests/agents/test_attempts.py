@@ -1,8 +1,5 @@
 """Attempts: retries with backoff, each one recorded; timeouts; the idempotency key."""
 
-import asyncio
-import time
-
 import pytest
 from tenacity import wait_fixed
 
@@ -12,10 +9,6 @@ from tests.agents.twins import Lab, TwinRecord
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 AT_ONCE = wait_fixed(0)
-
-
-def _block() -> None:
-    time.sleep(0.4)
 
 
 @pytest.mark.parametrize("effects", ["pure", "idempotent"])
@@ -60,57 +53,6 @@ async def test_the_last_attempt_s_error_is_the_outcome(lab: Lab):
             await broken()
         [step] = session.state.steps.values()
         assert (step.status, len(step.attempts), step.error.message) == ("failed", 1, "attempt 2")
-
-
-async def test_once_is_tried_again_only_when_it_surely_did_not_happen(lab: Lab):
-    """A tool with effects is retried after NotDone or a declared safe error, after nothing else."""
-    async with lab.connect() as record, record.run() as session:
-        errors = [hansard.errors.NotDone("busy"), LookupError("no route"), ValueError("half done")]
-
-        @session.tool(effects="once", attempts=5, wait=AT_ONCE, safe_errors=(LookupError,))
-        async def send() -> str:
-            raise errors.pop(0)
-
-        with pytest.raises(ValueError, match="half done"):
-            await send()
-        [step] = session.state.steps.values()
-        assert [a.error.type for a in step.attempts] == ["NotDone", "LookupError"]
-        assert (step.status, step.safe, errors) == ("failed", False, [])
-
-
-@pytest.mark.parametrize(
-    ("effects", "status"), [("pure", "failed"), ("idempotent", "in_doubt"), ("once", "in_doubt")]
-)
-async def test_a_timeout_is_doubt_where_there_are_effects(lab: Lab, effects, status):
-    """`timeout_s` ends an attempt; a pure tool has failed, any other is in doubt."""
-    async with lab.connect() as record:
-        begin = time.monotonic()
-        with pytest.raises(TimeoutError):
-            async with record.run(run="r") as session:
-
-                @session.tool(effects=effects, timeout_s=0.05)
-                async def slow() -> None:
-                    await asyncio.sleep(20) if lab.is_async else _block()
-
-                await slow()
-        assert time.monotonic() - begin < 10
-        [step] = await record.steps("r")
-        assert (step.status, step.error.type) == (status, "TimeoutError")
-
-
-@pytest.mark.parametrize("error", [TimeoutError, ConnectionResetError, EOFError, LookupError])
-async def test_which_errors_leave_it_open(lab: Lab, error):
-    """Broken connections, timeouts and declared doubtful errors leave the outcome unknown."""
-    async with lab.connect() as record, record.run() as session:
-
-        @session.tool(effects="once", doubtful_errors=(LookupError,))
-        async def send() -> None:
-            raise error
-
-        with pytest.raises(error):
-            await send()
-        [step] = session.state.steps.values()
-        assert step.status == "in_doubt"
 
 
 async def test_the_idempotency_key_is_the_same_in_every_attempt_and_session(record: TwinRecord):

@@ -103,18 +103,6 @@ async def test_a_person_says_that_it_happened(lab: Lab, step):
     assert world.effects == ["bob"]
 
 
-async def test_a_person_says_that_it_did_not_happen(lab: Lab):
-    """`did_not_happen` lets the next resume run it, as another attempt of the same step."""
-    world = World()
-    async with lab.connect() as record:
-        await _lost(record, world)
-        await record.settle("r", "1", "did_not_happen")
-        assert await _send(record, world) == "sent to bob"
-        [repeated] = await record.steps("r")
-        assert (repeated.status, repeated.attempt, repeated.verdict) == ("completed", 2, None)
-    assert world.effects == ["bob", "bob"]
-
-
 @pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize(
     ("step", "verdict", "error"),
@@ -188,15 +176,6 @@ async def test_a_settled_result_must_fit_the_tool_s_return_type(record: TwinReco
     assert state.agent("ada").steps[1].verdict is None
     assert len(await record.commits("q")) > commits
     assert await start(record, "q", settle=lambda _: Happened(20)) == 40
-
-
-async def test_idempotent_runs_again_by_itself(lab: Lab):
-    """An idempotent effect in doubt simply runs again."""
-    world = World()
-    async with lab.connect() as record:
-        await _lost(record, world, "idempotent")
-        assert await _send(record, world, "idempotent") == "sent to bob"
-    assert world.effects == ["bob", "bob"]
 
 
 @pytest.mark.parametrize("answer", ["happened", "did not happen", "unknown", "raises"])
@@ -280,53 +259,6 @@ async def test_a_policy_may_settle(lab: Lab, verdict):
             [settled] = await record.steps("r")
             assert settled.settled_by == "policy:by_rule"
     assert seen == [("send", "in_doubt")]
-
-
-async def test_an_open_intent_is_in_doubt_for_a_second_session(lab: Lab):
-    """A second session finds the open intent in doubt, and fences the first one."""
-    async with lab.connect() as record, lab.connect() as elsewhere:
-        inside = []
-
-        async def work(opened):
-            async with opened.run(run="r") as session:
-
-                @session.tool(effects="once")
-                async def send() -> str:
-                    with pytest.raises(hansard.InDoubt) as doubt:
-                        await work(elsewhere)
-                    inside.append(doubt.value.step.status)
-                    return "sent"
-
-                await send()
-
-        with pytest.raises(hansard.errors.Fenced, match="resumed elsewhere"):
-            await work(record)
-        assert inside == ["requested"]
-        [step] = await record.steps("r")
-        assert step.status == "requested"
-        assert (await record.state("r")).life.epochs == {"ada": 2}
-
-
-async def test_a_settlement_fences_a_session_at_work(lab: Lab):
-    """Settling takes the next epoch: a session still at work is fenced and appends nothing."""
-    async with lab.connect() as record, lab.connect() as elsewhere:
-        with pytest.raises(hansard.errors.Fenced):
-            async with record.run(run="r") as session:
-
-                @session.tool(effects="once")
-                async def send() -> str:
-                    await elsewhere.settle("r", "1", "happened", result="settled")
-                    return "sent"
-
-                await send()
-        async with record.run(run="r") as session:
-
-            @session.tool(effects="once")
-            async def send() -> str:
-                await elsewhere.settle("r", "1", "happened", result="settled")
-                return "sent"
-
-            assert await send() == "settled"
 
 
 async def _edited(record, world, before, effects="once", **options):
@@ -420,28 +352,3 @@ async def test_what_surely_did_not_happen_runs_after_an_edit(record: TwinRecord)
             except hansard.errors.NotDone:
                 assert before == "a"
     assert ran == ["a", "edited"]
-
-
-async def test_a_failed_effect_is_not_simply_run_again(record: TwinRecord):
-    """A `once` step that failed without saying that nothing happened needs a person's word."""
-    ran = []
-
-    async def work():
-        async with record.run(run="r") as session:
-
-            @session.tool(effects="once")
-            async def send() -> str:
-                ran.append(1)
-                if len(ran) == 1:
-                    raise ValueError("half done")
-                return "sent"
-
-            return await send()
-
-    with pytest.raises(ValueError, match="half done"):
-        await work()
-    with pytest.raises(hansard.InDoubt, match="half done"):
-        await work()
-    await record.settle("r", "1", "did_not_happen")
-    assert await work() == "sent"
-    assert ran == [1, 1]

@@ -199,25 +199,6 @@ async def test_a_program_that_goes_on_after_a_refused_effect_replays(lab: Lab):
     assert world.effects == ["x"]
 
 
-async def test_an_intent_open_at_the_cut_takes_the_parent_s_later_outcome(lab: Lab):
-    """A fork cut between intent and outcome takes the outcome of the parent's call."""
-    world = World()
-    async with lab.connect() as record:
-        live = await _work(record, world, "a", run="r")
-        versions = [
-            stored
-            for stored in await record.commits("r")
-            if any(event.type == "step.requested.v1" for event in stored.commit.events)
-        ]
-        child = await record.fork("r", at=versions[0].position)
-        [step] = await record.steps(child)
-        assert step.status == "requested"
-        assert await _work(record, world, "a", run=child) == live
-        failing = await record.fork("r", at=versions[0].position, effects="live")
-        assert await _work(record, world, "a", run=failing) == live
-    assert world.effects == ["a"]
-
-
 async def test_what_is_in_doubt_in_the_parent_is_in_doubt_in_a_fork(lab: Lab):
     """The outcome of the parent's call is unknown, so nothing runs before it is settled."""
     effects: list[str] = []

@@ -141,16 +141,6 @@ async def test_a_budget_of_calls_holds(record: TwinRecord):
     assert events == ["budget.reserved.v1"] * 4
 
 
-async def test_budgets_count_over_agents_and_connections(lab: Lab):
-    """All agents of a run, from whatever process, draw on one budget; other runs on their own."""
-    few = hansard.budget("few", 3)
-    async with lab.connect() as one, lab.connect() as other:
-        assert await _spend(one, "ab", few, run="r") == ("ab", None)
-        assert await _spend(other, "ab", few, run="r", agent="bob", role="reader") == ("a", "few")
-        assert await _spend(one, "abc", few, run="r") == ("", "few")
-        assert await _spend(one, "abc", few, run="another") == ("abc", None)
-
-
 async def test_a_budget_counts_only_its_tools_and_roles(record: TwinRecord):
     """Patterns select the roles and tools of a budget."""
     rules = [hansard.budget("a", 1, tool="other*"), hansard.budget("b", 1, role="reader")]
@@ -217,23 +207,6 @@ async def test_streams_draw_on_budgets(record: TwinRecord):
             for name in "abcdef":
                 assert [item async for item in read(name)] == [name]
     assert ran == ["a", "b", "c"]
-
-
-async def test_parallel_calls_do_not_overdraw(lab: Lab):
-    """Calls side by side share a budget exactly: as many run as it allows."""
-    few = hansard.budget("few", 3)
-    async with lab.connect() as record, record.run(run="r", gate=[few]) as session:
-        ran = []
-
-        @session.tool(effects="once")
-        async def work(name: str) -> str:
-            ran.append(name)
-            return name
-
-        with pytest.raises(hansard.Blocked):
-            await session.gather(*(lambda n=n: work(n) for n in "abcdef"))
-        assert len(ran) == 3
-        assert [s.status for s in session.state.steps.values()].count("blocked") == 3
 
 
 @pytest.mark.parametrize(

@@ -186,19 +186,6 @@ def _same(read: Any, expected: Any) -> bool:
     return msgspec.json.encode(read) == msgspec.json.encode(expected)
 
 
-def test_shared_values_are_stored_by_parts():
-    """The law above is of parts, and not of values in full."""
-    history = WrittenSteps()
-    for n in range(4):
-        history.step({"prompt": [f"message {i} " * 40 for i in range(n + 1)]}, "yes")
-    assert [payload.MARK in bytes(step.arguments) for step in history.state.steps.values()] == [
-        False,
-        True,
-        True,
-        True,
-    ]
-
-
 # ---------------------------------------------------------------- the stored form
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,18 +21,23 @@ PROGRAM = """
 import os, signal, sys, time
 import hansard
 
+def wait() -> None:
+    open("waiting", "w").close()
+    time.sleep(60)
+
 @hansard.tool(effects="once")
 def pay(name: str, n: int) -> int:
     with open("ledger", "a") as file:
         file.write(f"{name}{n}\\n")
     if os.environ.get("AT") == f"{name}{n}" and os.environ["END"] == "call":
-        print("waiting", flush=True)
-        time.sleep(60)
+        wait()
     return n
 
 def work(name: str) -> None:
     with hansard.Session() as session:
         print(session.run, flush=True)
+        with open("run", "w") as file:
+            file.write(session.run)
         for n in range(3):
             pay(name, n)
             if os.environ.get("AT") == f"{name}{n}":
@@ -43,8 +47,7 @@ def work(name: str) -> None:
                     case "kill":
                         os.kill(os.getpid(), signal.SIGKILL)
                     case "wait":
-                        print("waiting", flush=True)
-                        time.sleep(60)
+                        wait()
 
 for name in os.environ.get("NAMES", "a"):
     work(name)
@@ -68,20 +71,14 @@ def start(tmp_path: Path) -> Start:
 @contextlib.contextmanager
 def waiting(folder: Path, **variables: str) -> Iterator[str]:
     """Start a process that waits inside its run, and kill it at the end; yield the run's id."""
-    alive = subprocess.Popen(
-        [sys.executable, "pay.py"],
-        cwd=folder,
-        env=environment(folder) | {"AT": "a1", "END": "wait"} | variables,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    env = environment(folder) | {"AT": "a1", "END": "wait"} | variables
+    alive = _warm.start(["pay.py"], folder, env)
     try:
-        assert alive.stdout is not None
-        run = alive.stdout.readline().strip()
-        assert alive.stdout.readline().strip() == "waiting"
-        yield run
+        until((folder / "waiting").exists)
+        yield (folder / "run").read_text()
     finally:
-        alive.send_signal(signal.SIGKILL)
+        (folder / "waiting").unlink()
+        alive.kill()
         alive.communicate()
 
 
@@ -195,7 +192,7 @@ def test_a_named_run_is_not_taken_from_a_live_process(start: Start, tmp_path: Pa
         assert second.returncode != 0
         assert "agent 'agent' of run invoice is at work in process " in second.stderr
         assert "Wait for its end, or end it (kill " in second.stderr
-        resumed = call(*at, "run", "resume", run, "--", sys.executable, tmp_path / "pay.py")
+        resumed = call(*at, "run", "resume", run, "--", _warm.python(), tmp_path / "pay.py")
         assert resumed.code != 0
         with hansard.connect(data_dir=tmp_path / "record") as record:
             with pytest.raises(Refused, match="is at work in process"), record.run(run=run):

@@ -141,30 +141,6 @@ async def test_a_stream_cut_off_is_in_doubt_with_its_items_shown(record: TwinRec
     assert await work(record) == [1, 2, 3]
 
 
-async def test_a_pure_stream_cut_off_runs_again(record: TwinRecord):
-    """A tool without effects runs again on resume, and its old items are dropped."""
-    fail = [True]
-    for _ in range(2):
-        async with record.run(run="r") as session:
-
-            @session.tool(effects="pure")
-            async def read():
-                yield 1
-                if fail[0]:
-                    raise ConnectionResetError
-                yield 2
-
-            if fail[0]:
-                with pytest.raises(ConnectionError):
-                    await _all(read())
-                fail[0] = False
-            else:
-                assert await _all(read()) == [1, 2]
-    [step] = await record.steps("r")
-    assert [bytes(item) for item in step.items] == [b"1", b"2"]
-    assert len(step.attempts) == 1
-
-
 @pytest.mark.parametrize("effects", ["pure", "once"])
 async def test_an_item_that_cannot_be_recorded_is_recorded_in_part(lab: Lab, effects):
     """The reader has the item; a replay gives its recordable part; both get a warning."""

@@ -193,3 +193,21 @@ def test_the_sync_client_is_refused_inside_a_loop(record):
 
     asyncio.run(inside())
     assert record.runs() == []
+
+
+async def test_a_call_inside_another_tool_is_refused(lab: Lab):
+    """A tool that is not composite cannot call tools: refused with the remedy, nothing runs."""
+    async with lab.connect() as record, record.run() as session:
+
+        @session.tool(effects="pure")
+        async def inner() -> int:
+            raise AssertionError
+
+        @session.tool(effects="pure")
+        async def outer() -> int:
+            return await inner()
+
+        with pytest.raises(hansard.ToolError, match="declare the outer tool with effects='comp"):
+            await outer()
+        [step] = session.state.steps.values()
+        assert (step.tool, step.status) == ("outer", "failed")

@@ -130,20 +130,6 @@ async def test_an_append_whose_outcome_is_unknown_is_not_made_again():
     assert len(await log.read(STREAM)) == 1
 
 
-async def test_many_at_once_each_get_through():
-    """Whatever the order of their turns: nothing is lost, and nothing is stated twice."""
-    log = Counting("w")
-
-    async def work(name: str) -> None:
-        for _ in range(10):
-            await append_statement(log, name)
-
-    await asyncio.gather(*(work(f"a{number}") for number in range(5)))
-    authors = [each.commit.actor.agent for each in await log.read(STREAM)]
-    assert sorted(authors) == sorted(f"a{number}" for number in range(5) for _ in range(10))
-    assert log.reads > len(authors)  # some races were lost
-
-
 def test_a_client_of_the_service_gets_the_number_of_tries():
     """The winner is not included."""
     fault = faults.of_service(Conflict(STREAM, 3, None, 50), {})

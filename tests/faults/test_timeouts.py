@@ -201,6 +201,8 @@ def test_of_an_async_body_in_the_sync_client(stage):
     [
         pytest.param(ConnectionResetError("cut"), StepStatus.IN_DOUBT, False, 1, id="connection"),
         pytest.param(EOFError("cut"), StepStatus.IN_DOUBT, False, 1, id="end of file"),
+        pytest.param(TimeoutError("late"), StepStatus.IN_DOUBT, False, 1, id="time-out"),
+        pytest.param(LookupError("?"), StepStatus.IN_DOUBT, False, 1, id="declared doubtful"),
         pytest.param(ConnectionRefusedError("no"), StepStatus.FAILED, True, 2, id="declared safe"),
         pytest.param(hansard.errors.NotDone("no"), StepStatus.FAILED, True, 2, id="NotDone"),
         pytest.param(ValueError("bad"), StepStatus.FAILED, False, 1, id="another error"),
@@ -211,7 +213,9 @@ def test_errors_of_a_once_tool(stage, error, status, safe, calls):
     made = []
 
     def declare(session: hansard.Session) -> Any:
-        @session.tool(attempts=2, wait=wait_none(), safe_errors=(ConnectionRefusedError,))
+        safe, doubtful = (ConnectionRefusedError,), (LookupError,)
+
+        @session.tool(attempts=2, wait=wait_none(), safe_errors=safe, doubtful_errors=doubtful)
         def act():
             made.append(1)
             raise error
