@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -98,32 +97,6 @@ def test_a_broker_that_was_killed_is_there_again(data_dir, which):
         assert (again.supervisor_pid == info.supervisor_pid) == ("supervisor" not in which)
 
 
-@pytest.mark.thorough(quick="bus/test_server.py::test_a_port_that_somebody_took_is_left_to_him")
-def test_a_broker_on_another_port_is_found_again(data_dir, tmp_path):
-    """A stranger takes its port in between: those who used it follow it to its new one."""
-    with hansard.connect("lab", data_dir=data_dir) as record:
-        put(record, "a")
-        info = running(data_dir)
-        port = int(info.url.rpartition(":")[2])
-        os.kill(info.supervisor_pid, signal.SIGSTOP)  # so that it does not start another at once
-        os.kill(info.server_pid, signal.SIGKILL)
-        with socket.socket() as stranger:
-            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            assert eventually(lambda: _bound(stranger, port), HEALED_S)
-            stranger.listen()
-            os.kill(info.supervisor_pid, signal.SIGCONT)
-            assert put(record, "b").position == 2
-            assert running(data_dir).url != info.url
-
-
-def _bound(stranger: socket.socket, port: int) -> bool:
-    try:
-        stranger.bind(("127.0.0.1", port))
-    except OSError:
-        return False
-    return True
-
-
 # ---------------------------------------------------------------- files
 
 
@@ -180,25 +153,6 @@ def test_files_that_are_gone_are_an_error_at_the_next_write(data_dir, lose: Call
         assert put(record, "b").position == 1 + kept
     others = data_dir.with_name("elsewhere")
     assert eventually(lambda: not processes_of(others), 10.0)
-
-
-@pytest.mark.thorough(quick="test_files_that_are_gone_are_an_error_at_the_next_write")
-def test_an_agent_whose_files_are_gone_gets_an_error(data_dir):
-    """A step that was called recorded under `strict` is: else the call ends with the fact."""
-    with hansard.connect("lab", data_dir=data_dir) as record, contextlib.ExitStack() as stack:
-        run = record.run("w", run="r1", agent="a", role="r")
-        session = stack.enter_context(run)
-
-        @session.tool
-        def work(number: int) -> int:
-            return number
-
-        assert work(1) == 1
-        deleted(data_dir)
-        with pytest.raises(StoreGone, match="was deleted or moved"):
-            work(2)
-        with pytest.raises(StoreGone):  # nor is the run's end on record
-            stack.close()
 
 
 @pytest.mark.thorough(quick="test_files_that_are_gone_are_an_error_at_the_next_write")

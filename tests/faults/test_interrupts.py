@@ -76,26 +76,3 @@ def test_what_an_interrupt_leaves(stage, policy, point):
     assert (report.error, report.results) == ("", DONE)
     assert len(stage.world.read()) == left.done
     assert len({line["key"] for line in stage.world.read()}) == 1
-
-
-@pytest.mark.thorough(quick="faults/test_cancellation.py::test_of_a_sync_body_leaves_it_running")
-def test_a_body_under_a_timeout_runs_on_in_its_thread(stage):
-    """Such a body has a thread of its own, which an interrupt of its caller does not end."""
-    _interrupted(stage, Point.AFTER_EFFECT, policy="once", timeout_s=30.0)
-    assert stage.view().agent("worker").steps[2].status is StepStatus.IN_DOUBT
-    _settled(stage)
-    report = stage.go_on("matrix", policy="once")
-    assert (report.error, report.results) == ("", DONE)
-    assert len(stage.world.read()) == 1
-
-
-@pytest.mark.thorough(
-    quick="faults/test_kill_matrix.py::test_a_composite_is_entered_again_and_its_parts_replay"
-)
-def test_an_interrupted_composite_is_entered_again(stage):
-    """A composite has no receipt and is entered again; its parts keep theirs."""
-    _interrupted(stage, Point.AFTER_EFFECT, policy="composite")
-    assert stage.view().agent("worker").steps[2].status is StepStatus.REQUESTED
-    report = stage.go_on("matrix", policy="composite")
-    assert report.error == ""
-    assert [line["word"] for line in stage.world.read()] == ["LETTER 1", "LETTER 2"]

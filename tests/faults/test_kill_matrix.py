@@ -180,39 +180,6 @@ def test_doubt_about_a_part_stops_the_composite(stage, point):
     assert [line["word"] for line in stage.world.read()] == ["LETTER 1", "LETTER 2"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("point", "verdict", "effects"),
-    [
-        pytest.param(Point.AFTER_INTENT, "happened", 0, id="nothing happened, said it did"),
-        pytest.param(Point.AFTER_EFFECT, "did_not_happen", 2, id="happened, said it did not"),
-    ],
-)
-def test_a_settlement_is_believed(stage, point, verdict, effects):
-    """Hansard takes a settlement as true: a wrong one repeats or skips the effect, on record."""
-    stage.killed_at("matrix", point, policy="once")
-    outcome = {"result": {"did": "by hand"}} if verdict == "happened" else {}
-    # The settlement is made before the run is resumed.
-    stage.record.settle("r1", "worker#2", verdict, **outcome, by="someone")
-    report = stage.go_on("matrix", policy="once")
-    expected = ["LETTER", {"did": "by hand"}, "BY HAND"] if verdict == "happened" else DONE
-    assert (report.error, report.results) == ("", expected)
-    assert len(stage.world.read()) == effects
-    assert [(settlement.verdict, settlement.by) for settlement in stage.settlements()] == [
-        (verdict, "someone")
-    ]
-
-
-@pytest.mark.slow
-def test_doubt_lasts_as_long_as_nobody_settles_it(stage):
-    """Resuming twice asks twice and does nothing to the world."""
-    stage.killed_at("matrix", Point.AFTER_EFFECT, policy="once")
-    errors = [stage.go_on("matrix", policy="once").error for _ in range(2)]
-    assert errors == ["InDoubt"] * 2
-    assert len(stage.world.read()) == 1
-    assert stage.settlements() == []
-
-
 LINES = [f"line {number}" for number in range(4)]
 
 

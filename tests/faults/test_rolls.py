@@ -308,17 +308,6 @@ async def test_a_killed_roller_loses_nothing(nats: Nats, tmp_path: Path):
     assert not counts["refused"]
 
 
-@pytest.mark.slow
-async def test_an_s3_server_killed_in_a_roll_loses_nothing(
-    nats: Nats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Writers go on, and the next roll finishes it."""
-    with s3_server(tmp_path) as server:
-        server.lead(monkeypatch)
-        counts = await survive(nats, server.url, [("store", server)])
-    assert counts["kills_store"] == 1
-
-
 @pytest.mark.thorough(quick="test_a_killed_roller_loses_nothing")
 @pytest.mark.timeout(3 * 3_600)
 async def test_roller_broker_and_s3_are_killed_at_every_step(
