@@ -88,30 +88,6 @@ def test_a_secret_read_in_one_run_does_not_go_out_in_another(desk: House) -> Non
         assert record.roles.view(f"b-{SECRET}").events
 
 
-@pytest.mark.thorough(
-    quick="labels/test_database.py::test_no_byte_of_a_roles_tables_has_what_is_labelled_higher"
-)
-def test_what_a_role_is_not_cleared_for_is_in_none_of_its_tables(served_desk: House) -> None:
-    """A role's tables, counts included, are the same after hidden writes."""
-    tables = ("events", "runs", "agents", "board", "tasks", "mail", "queries", "principals_shown")
-    count = " UNION ALL ".join(
-        f"SELECT '{each}' AS name, count(*) AS n FROM {each}" for each in tables
-    )
-    read_secret(served_desk)
-    with served_desk.connect("bob", "clerk") as record:
-        before = record.sql(count).dicts()
-        writes(served_desk, "ada", "cleared", f"b-{SECRET}", SECRET)
-        with served_desk.connect("ada", "cleared") as other:
-            assert other.sql("SELECT ? AS x", SECRET).dicts() == [{"x": SECRET}]
-            carried = other.sql("SELECT principal, label FROM carried")
-            assert ("ada", "secret") in carried.rows
-        after = {row["name"]: row["n"] for row in record.sql(count).dicts()}
-        mine = {"events": 1, "queries": 1}  # its own question before
-        assert {row["name"]: row["n"] + mine.get(row["name"], 0) for row in before} == after
-        assert not record.sql("SELECT * FROM events WHERE data::VARCHAR LIKE ?", f"%{SECRET}%").rows
-    check(served_desk)
-
-
 @pytest.mark.slow
 def test_nobody_else_s_commit_in_such_a_run_is_shown(desk: House) -> None:
     """A hidden run hides every commit in it, and its forks."""
@@ -222,19 +198,6 @@ def test_what_is_shown_outside_of_sessions_is_carried(served_desk: House) -> Non
         record.roles.view("a")
     assert state_of(served_desk, "bob").label == ""
     check(served_desk)
-
-
-@pytest.mark.thorough(
-    quick="service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
-)
-def test_what_is_replayed_is_shown(desk: House) -> None:
-    """A session that only replays the record is shown the recorded values."""
-    read_secret(desk)
-    with desk.trusted() as record:
-        record.roles.declassify(principal="ada", **WHY)
-    with desk.connect("ada", "cleared") as record, record.run(run="a", mode="offline") as ada:
-        assert ada.board.get("plan") == SECRET
-    assert state_of(desk).label == "secret"
 
 
 def test_tokens_are_of_one_principal(desk: House) -> None:
@@ -367,22 +330,6 @@ def test_an_answer_to_a_question_is_labelled(desk: House) -> None:
 # ------------------------------------------------------------ lowering it
 
 
-@pytest.mark.thorough(
-    quick="service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
-)
-def test_a_principal_is_lowered(desk: House) -> None:
-    """After lowering, new writes are shown again, and old ones keep their label."""
-    read_secret(desk)
-    writes(desk, "ada", "cleared", "b", SECRET)
-    with desk.trusted() as record:
-        assert str(record.roles.declassify(principal="ada", **WHY)) == "secret"
-    assert state_of(desk).label == ""
-    writes(desk, "ada", "cleared", "c", "public-4711")
-    assert "public-4711" in shown_to_clerk(desk, "c")
-    assert shown_to_clerk(desk, "b") == ""
-    check(desk)
-
-
 def test_the_sessions_that_are_open_then_end(desk: House) -> None:
     """Open sessions end on declassification: they may still write what they were shown."""
     with desk.connect("ada", "cleared") as record:
@@ -469,38 +416,6 @@ def test_two_sessions_at_once_go_by_the_order_of_the_log(desk: House, tmp_path: 
         bodies = msgspec.json.encode(record.roles.view("b")).decode()
     assert "word 0" in bodies
     assert shown_to_clerk(desk, "c") == ""
-
-
-@pytest.mark.thorough(
-    quick="service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
-)
-@pytest.mark.fast(cases=1, slow=0)
-@pytest.mark.parametrize("does", ["nothing", "message", "put", "task", "view", "decide"])
-def test_a_session_that_has_not_heard_of_it_goes_on(desk: House, does: str) -> None:
-    """The next act and the end of a session have the label raised by another session."""
-    with desk.connect("ada", "cleared") as record, record.run("w", run="b") as ada:
-        ada.message("user", "before")
-        read_secret(desk)
-        match does:
-            case "message":
-                ada.message("user", SECRET)
-            case "put":
-                ada.board.put("k", SECRET)
-                ada.board.append("l", SECRET)
-            case "task":
-                ada.team.add(SECRET, role="cleared", task="t")
-                assert ada.team.claim() is not None
-            case "view":
-                assert ada.view().events
-            case "decide":
-                ada.decide(SECRET, selected="yes")
-            case _:
-                pass
-    text = shown_to_clerk(desk, "b")
-    assert "before" in text
-    assert SECRET not in text
-    assert "left" not in text
-    assert check(desk) > 0
 
 
 @pytest.fixture

@@ -28,35 +28,6 @@ def bodies(house: House) -> bytes:
     return b"".join(bytes(e.data) for run in commits for c in run for e in c.commit.events)
 
 
-def test_approvals(house: House) -> None:
-    """A gate that asks first asks through the service; another restricted agent may grant it."""
-    house.login("ada")
-    house.login("bob")
-    answers: list[str] = []
-
-    def work() -> None:
-        gate = [hansard.ask_first(tool="send", timeout_s=30)]
-        with house.connect(gate=gate) as record, record.run("w", run="r1") as session:
-            send = session.tool(effects="once", name="send")(lambda to: f"sent to {to}")
-            answers.append(send("eve"))
-            try:
-                send("boss")
-            except hansard.Blocked as error:
-                answers.append(str(error))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    with house.connect("bob") as record:
-        for answer in (record.approvals.grant, record.approvals.deny):
-            question = wait_for_question(record)
-            answer(question, reason="looked at it")
-        with pytest.raises(hansard.NotFound, match="shown"):
-            record.approvals.grant("0" * 32)
-    thread.join(20)
-    assert answers[0] == "sent to eve"
-    assert "looked at it" in answers[1]
-
-
 def wait_for_question(record: Any) -> str:
     """Return the newest unanswered question, as an approver sees it."""
     until = time.monotonic() + 15

@@ -118,20 +118,6 @@ def test_a_task_is_reopened_through_either_door(lab: Lab) -> None:
     assert state_of(lab).team.tasks["t1"].status is TaskStatus.DONE
 
 
-def test_a_run_is_ended_through_either_door(lab: Lab) -> None:
-    """The run ends once: the same end again changes nothing, and another one is refused."""
-
-    async def scenario() -> None:
-        async with lab.connect() as record, record.run(run="r"):
-            assert await record.finish("r", reason="enough") is True
-            assert await record.finish("r") is False
-            with pytest.raises(Refused):
-                await record.cancel("r")
-
-    play(lab, scenario())
-    assert state_of(lab).life.status is RunStatus.COMPLETED
-
-
 def test_a_role_that_is_not_allowed_it_ends_and_reopens_nothing(house: House) -> None:
     """Ending and reopening are denied by default, and write nothing."""
     house.apply(worker())

@@ -9,7 +9,6 @@ import pytest
 
 import hansard
 from hansard import settings
-from hansard.bus import clock
 from hansard.bus.jetstream.client import Requests
 from hansard.bus.portal import portal
 from hansard.client import opening
@@ -17,11 +16,10 @@ from hansard.client.restricted import link as client
 from hansard.client.restricted.link import Link, value_of
 from hansard.operations.protocol import faults, wire
 from hansard.operations.protocol.faults import ServiceBusy, ServiceGone
-from hansard.operations.protocol.wire import Failed, Open, Value
+from hansard.operations.protocol.wire import Failed, Value
 from hansard.operations.session import OPERATIONS
 from hansard.service import server as service_server
 from hansard.service import workspace_requests
-from hansard.service.fair_queue import PACED_FROM
 from hansard.service.running import serving
 from tests.service.support import House
 
@@ -35,17 +33,6 @@ RecordView = OPERATIONS["record.roles.view"].request
 
 REFUSED = 24 - workspace_requests.LONG.waiting_each - workspace_requests.LONG.places_each
 ENDLESS = "SELECT endless"
-ROLES = """
-[roles.asker]
-sees = [{ name = "all", kinds = ["**"] }]
-[roles.asker.may]
-tools = ["**"]
-kinds = ["**"]
-keys = ["**"]
-query = true
-approve = true
-settle = true
-"""
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -135,38 +122,6 @@ def test_endless_questions_of_one_stop_nobody(other: House) -> None:
         assert f"retry in {error.retry_after_s:g} s" in str(error)
 
 
-@pytest.mark.thorough(quick="service/test_arrivals.py::test_others_are_looked_at_in_turn")
-def test_long_work_of_who_burns_rests_beside_another(house, monkeypatch):
-    """A heavy principal's long work pauses beside another's; the other's does not."""
-    for name in ("ada", "bob"):
-        house.login(name)
-    service = house.service
-    assert service is not None
-    ask = service._workspace_requests.ask
-    rested: dict[str, list[bool]] = {"ada": [], "bob": []}
-    many = 2 * PACED_FROM
-
-    async def observed_ask(verb: str, asker: workspace_requests.Asker, request: Any) -> bytes:
-        rested[asker.who.name].append(clock.rests.get())
-        if asker.who.name == "ada":
-            await until(lambda: len(rested["ada"]) == many)
-        return await ask(verb, asker, request)
-
-    monkeypatch.setattr(service._workspace_requests, "ask", observed_ask)
-
-    async def work() -> None:
-        async with linked(house, "ada") as ada, linked(house, "bob") as bob:
-            await bob.outside("roles_view", RecordView("r1"))
-            async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-                for _ in range(many):
-                    group.create_task(ada.outside("roles_view", RecordView("r1")))
-            await bob.outside("roles_view", RecordView("r1"))
-
-    run(work())
-    assert rested["bob"] == [False, False]
-    assert sum(rested["ada"]) >= PACED_FROM
-
-
 async def until(holds: Callable[[], bool]) -> None:
     """Wait for something; the bound is the caller's."""
     while not holds():  # noqa: ASYNC110 -- of what is looked at, nothing tells when it changes
@@ -224,28 +179,3 @@ def test_a_long_wait_is_reported(other: House, monkeypatch: pytest.MonkeyPatch) 
         run(work())
     finally:
         endless.end()
-
-
-@pytest.mark.thorough(quick="service/test_attacks.py::test_floods")
-def test_sessions_are_bounded_whatever_comes_at_once(house: House) -> None:
-    """256 openings at once: so many sessions as one may have are opened, the others are refused."""
-    house.login("ada")
-
-    async def work() -> tuple[int, int, int]:
-        async with linked(house, "ada") as link:
-            openings = (link.open_session(Open(workflow="w", agent="ada")) for _ in range(256))
-            results = await asyncio.gather(*openings, return_exceptions=True)
-            sessions = [each for each in results if not isinstance(each, BaseException)]
-            busy = [each for each in results if isinstance(each, ServiceBusy)]
-            assert house.service is not None
-            held = len(house.service.sessions)
-            for each in sessions:
-                each.lose(hansard.errors.SessionEnded("r", "ada"))
-            return len(sessions), len(busy), held
-
-    opened, busy, held = run(work())
-    assert (opened, busy, held) == (
-        service_server.SESSIONS_MAX,
-        256 - service_server.SESSIONS_MAX,
-        service_server.SESSIONS_MAX,
-    )

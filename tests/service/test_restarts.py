@@ -10,14 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 import hansard
-from hansard.broker.access import Credentials
 from hansard.broker.lease import peek
 from hansard.bus.errors import Unreachable
-from hansard.bus.jetstream.client import BrokerOptions
 from hansard.operations.protocol.faults import ServiceGone
 from tests.service.programs import small
 from tests.service.support import ALL, House
@@ -222,39 +219,6 @@ def reached(house: House) -> Any:
         except (ServiceGone, Unreachable):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-
-
-@pytest.mark.thorough(quick="test_the_broker_is_killed_at_work")
-@pytest.mark.long
-def test_all_is_stopped_and_started_again(mortal, tmp_path, monkeypatch):
-    """Service and broker end in order and begin again: the same credentials get in, and go on."""
-    options = Credentials.options
-
-    def shorter(login: Credentials) -> BrokerOptions:
-        return msgspec.structs.replace(options(login), connect_timeout_s=0.5)
-
-    monkeypatch.setattr(Credentials, "options", shorter)
-    run, file = "r1", tmp_path / "sent"
-    answers: list[Any] = TriggeringResults(4, lambda: stop(mortal))
-    ended = attempt(mortal, run, file, answers)
-    assert ended[:2] == ["gone", "ServiceGone"]
-    again, deadline = ended, time.monotonic() + BACK_S
-    while again[1] == "ServiceGone":  # the broker ends after the service: until then it is reached
-        assert time.monotonic() < deadline
-        again = attempt(mortal, run, file, [])
-    assert again[:2] == ["gone", "Unreachable"]
-    mortal.begin()
-    answers = go_on(mortal, run, file, list(answers), ended)
-    check_small(mortal, run, file, answers)
-
-
-def stop(house: Mortal) -> None:
-    """Stop the service and its broker completely."""
-    house.end()
-    deadline = time.monotonic() + BACK_S
-    while peek(house.data_dir) is not None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.thorough(quick="test_the_broker_is_killed_at_work")
