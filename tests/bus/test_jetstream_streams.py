@@ -6,12 +6,12 @@ import pytest
 
 from hansard.bus import subjects
 from hansard.bus.errors import BrokerError, Contradiction
-from hansard.bus.jetstream import BrokerOptions, open_log
+from hansard.bus.jetstream import open_log
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import api
 from hansard.bus.jetstream.streams import compare, ensure, log_config
 from hansard.bus.marks import ACCEPTED
-from hansard.domain.errors import BadName, Corrupt
+from hansard.domain.errors import Corrupt
 from hansard.domain.ids import KeyStream
 from tests.bus.brokers import Nats, append, running
 
@@ -136,12 +136,6 @@ async def test_small_max_payload(tmp_path: Path):
         pytest.raises(Contradiction, match="max_payload"),
     ):
         await small.log()
-
-
-async def test_bad_workspace():
-    """A workspace's name is checked before anything is sent."""
-    with pytest.raises(BadName):
-        await open_log(BrokerOptions(urls=("nats://127.0.0.1:1",)), "../x", "strict")
 
 
 @pytest.mark.parametrize("line", ["jetstream {", "  jetstream: enabled"])

@@ -568,6 +568,7 @@ class TestReplicas:
             await again.close()
             assert "has 1 of the 3 replicas requested" in caplog.text
 
+    @pytest.mark.thorough(quick="test_streams_have_the_requested_replicas")
     async def test_the_list_of_generations_has_as_many_as_the_log(self, servers: Cluster):
         """From the first roll on after those of the log were raised."""
         log = await servers.log("raised", replicas=1)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
@@ -10,14 +10,14 @@ import pytest
 import hansard
 from hansard.bus import subjects
 from hansard.bus.commits import revive
-from hansard.bus.log import Append, AtPosition, EventLog, Stored
+from hansard.bus.log import Append, AtPosition, Stored
 from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncSession
 from hansard.domain import agent as agents
 from hansard.domain.agent import AgentState
 from hansard.domain.decider import fold
 from hansard.domain.errors import Corrupt
-from hansard.domain.ids import AgentStream, KeyStream, StreamId
+from hansard.domain.ids import AgentStream, KeyStream
 from hansard.state import histories
 from hansard.state.memory_log import MemoryLog
 from hansard.state.replay import States, fold_agent
@@ -258,66 +258,3 @@ async def test_an_unknown_run_or_point_is_named(shared_world):
     for nonsense in ("a@", "yesterday", "", True, 1.5):
         with pytest.raises(hansard.errors.BadName, match="agent@version"):
             await shared_world.record.state(shared_world.runs[0], nonsense)
-
-
-class Counted:
-    def __init__(self, log: EventLog) -> None:
-        self.reads = 0
-        self._log = log
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
-
-    async def read(self, stream: StreamId, **bounds: Any) -> list[Stored]:
-        """Read for real."""
-        self.reads += 1
-        return await self._log.read(stream, **bounds)
-
-
-@pytest.mark.thorough(quick="test_chunks_thrown_away_cost_nothing_but_time")
-async def test_commits_of_chunks_that_nobody_made_yet_are_read_at_once(world):
-    """After a missing chunk one read has the rest and makes the chunk; the next asks for less."""
-    stream = AgentStream(world.runs[0], "r", "a")
-    newest = len(folds(await world.states(chunks=False).commits(stream))) - 1
-    await world.states().agent(stream, newest)
-    first = f"{stream_prefix(world, stream)}.1"
-    made = await until(world, first, lambda data: data is not None)
-    assert await world.snapshots.put(first, b"{not a chunk")
-    await until(world, first, lambda data: data != made)
-    for keep, reads in ((None, 1), (world.snapshots, 2), (world.snapshots, 1)):
-        log = Counted(world.log)
-        state = await States(log, keep).agent(stream, newest)
-        assert (state.version, log.reads) == (newest, reads)
-        if reads == 2:
-            await until(world, first, lambda data: data == made)
-
-
-async def until(world: World, key: str, holds: Callable[[bytes | None], bool]) -> bytes | None:
-    """Return a snapshot as soon as it is stored as expected: no other call waits for that."""
-    assert world.snapshots is not None
-    async with asyncio.timeout(30):
-        while True:
-            data = (await world.snapshots.get_many([key])).get(key)
-            if holds(data):
-                return data
-            await asyncio.sleep(0.01)
-
-
-@pytest.mark.thorough(quick="test_an_agent_at_every_version_is_a_fold_of_its_first_events")
-async def test_what_was_read_up_to_a_version_is_read_on(world):
-    """A first read takes no more than it needs; a later, longer one is complete."""
-    stream = AgentStream(world.runs[0], "r", "a")
-    commits = await world.states(chunks=False).commits(stream)
-    expected = folds(commits)
-    newest = len(expected) - 1
-    for version in (1, 2, 63, 64, 65, 127, 130, 200, newest):
-        states = world.states()
-        assert await states.agent(stream, version) == expected[version]
-        position = await states.position_of(stream, version)
-        assert position is None or position <= await world.log.head()
-        for other in (version + 1, version + 3, version - 1, newest):
-            if 0 < other <= newest:
-                assert await states.agent(stream, other) == expected[other]
-        last = commits[-1]
-        view = await states.run(stream.run, AtPosition(_whole_at(last)))
-        assert view.agents["a"] == fold_agent(commits)
