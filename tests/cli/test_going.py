@@ -368,16 +368,3 @@ def test_a_run_is_ended_and_a_task_reopened_by_command(call: Call, record: hansa
     assert (shown["status"], shown["at_work"]) == ("cancelled", [])
     [line] = call("run", "finish", "ended", "--json").lines or [{}]
     assert not line
-
-
-def test_a_call_under_way_outlasts_the_end_of_its_run(call: Call, record: hansard.Record) -> None:
-    """A call of an ended run still ends, and its outcome is recorded."""
-    with record.run("w", run="busy", agent="ada") as ada:
-
-        @ada.tool(effects="once")
-        def end() -> str:
-            return call("run", "finish", "busy").out
-
-        assert end() == "run busy is ended\n"
-    [step] = call("run", "trace", "busy", "--json").lines
-    assert step["status"] == "completed"

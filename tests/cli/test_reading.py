@@ -3,7 +3,6 @@
 import json
 import re
 
-import msgspec
 import pytest
 
 import hansard
@@ -12,10 +11,8 @@ from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream.client import Broker, BrokerOptions
 from hansard.client import opening
-from hansard.domain.agent import Moment
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunCompleted
-from hansard.domain.snapshot import Snapshot
 from hansard.settings import load
 from tests.cli.planting import commit, plant
 from tests.cli.support import BIG, Call, Runs
@@ -54,27 +51,6 @@ def test_runs_can_be_narrowed(call: Call, runs: Runs):
     one = call("runs", "--limit", "1")
     assert len(one.out.splitlines()) == 2
     assert "--limit 0 shows all" in one.err
-
-
-def test_runs_are_found_by_what_they_are(call: Call, runs: Runs):
-    """Each filter narrows, all count together, in the table as in JSON."""
-
-    def matching(*arguments: str) -> set[str]:
-        return {line["run"] for line in call("runs", "--json", "--limit", "0", *arguments).lines}
-
-    whole = ("--workflow", "paper-pipeline", "--agent", "researcher_1", "--role", "researcher")
-    assert {runs.team, runs.forked} <= matching(*whole)
-    assert runs.failed not in matching(*whole)
-    assert runs.forked not in matching(*whole, "--status", "completed")
-    [team] = [
-        each for each in call("runs", "--json", "--limit", "0").lines if each["run"] == runs.team
-    ]
-    began = team["began"]["at"]
-    assert runs.team in matching("--since", began, "--until", began)
-    assert runs.failed not in matching("--until", began)
-    table = call("runs", "--since", began, "--until", began).out
-    assert runs.team in table
-    assert runs.failed not in table
 
 
 @pytest.mark.slow
@@ -158,32 +134,6 @@ def test_one_agent_can_be_selected(call: Call, runs: Runs):
     result = call("run", "show", runs.team, "--agent", "nobody")
     assert result.code == 2
     assert "its agents at this point are: researcher_1, writer" in result.err
-
-
-def test_snapshots_are_a_chain_in_the_exchange_shape(call: Call, runs: Runs):
-    """Before and after each call, each naming the one before, with the log's own times."""
-    result = call("run", "show", runs.team, "--snapshots", "--agent", "researcher_1", "--json")
-    chain = [msgspec.json.decode(line, type=Snapshot) for line in result.out.splitlines()]
-    assert [made.moment for made in chain].count(Moment.BEFORE) == 13
-    assert [chain[0].moment, chain[-1].moment] == [Moment.REQUEST, Moment.FINAL]
-    before = None
-    for snapshot in chain:
-        assert snapshot.parent_snapshot == before
-        before = snapshot.snapshot_id
-    times = [snapshot.timestamp for snapshot in chain]
-    assert times == sorted(times)
-    tools = [s.tool_execution.tool_name for s in chain if s.tool_execution is not None]
-    assert tools[:5] == ["add", "add", "both", "add", "add"]
-    ended = [s.tool_execution for s in chain if s.tool_execution and s.tool_execution.result]
-    big = next(e for e in ended if e.tool_name == "big")
-    assert big.result is not None
-    assert big.result.data == "x" * BIG
-    chats = [e.parameters["messages"] for e in ended if e.tool_name == "chat"]
-    assert [len(messages) for messages in chats] == [1, 2, 3]
-    last = chain[-1]
-    assert last.agent_state.context_window.total_tokens == 3
-    assert [r.uri for r in last.resources_accessed] == ["file:///5"]
-    assert last.resources_accessed[0].access_time is not None
 
 
 def test_a_forks_snapshots_go_on_from_its_parents(call: Call, runs: Runs, record: hansard.Record):
