@@ -486,19 +486,3 @@ def test_an_edit_keeps_the_line_ends_of_a_file(session: Session, end: str):
     assert space.view("main.py") == "".join(f"{line}{end}" for line in lines)
     with pytest.raises(hansard.BadValue, match="not at all"):
         space.edit("main.py", "    zero\n    six\n", "")
-
-
-@twins
-async def test_a_space_is_searched_and_changed_as_a_session_does_it(lab: Lab):
-    """Both clients: what a session offers of files a trusted program has of a space."""
-    async with lab.connect() as record:
-        space = Twin(record.raw.memory("org"), is_async=record.is_async)
-        await space.create("notes/a.md", "Pay in euros.\n", by="eve")
-        await space.insert("notes/a.md", 1, "Ship on Mondays.\n", by="eve")
-        await space.rename("notes/a.md", "notes/b.md", by="eve")
-        await space.create("notes/c.md", "None.\n", by="eve")
-        await space.delete("notes/c.md", by="eve")
-        assert await space.ls("notes") == await space.glob("**/*.md") == ["notes/b.md"]
-        assert await space.grep("Mondays") == [("notes/b.md", 2, "Ship on Mondays.")]
-        result = await space.search("euros")
-        assert [each.path for each in result.hits] == ["notes/b.md"]

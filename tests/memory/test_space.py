@@ -27,8 +27,6 @@ from hansard.domain.memory.files import (
     MemoryChanged,
     MemoryKind,
     MemoryPolicySet,
-    MemoryRejected,
-    Problem,
     digest_of,
     stream_of,
 )
@@ -104,36 +102,6 @@ def test_changes_to_different_files_commute(first, second, text):
             state = fold(state, space.decide("org", state, change))
         results.append({path: file.text for path, file in state.files.items()})
     assert results[0] == results[1] == {"a.md": first + "1", "b.md": second + "2"}
-
-
-def test_the_second_change_of_one_file_is_a_conflict_with_both_texts():
-    """A change of an outdated text conflicts, with both texts and the current one's author."""
-    start = having(a_md="x\n")
-    mine = change_of("a.md", start.files["a.md"], "mine\n")
-    after = put(start, "a.md", "theirs\n")
-    with pytest.raises(MemoryConflict) as lost:
-        space.decide("org", after, MemoryChanged(files=(mine,)))
-    conflict = lost.value
-    assert (conflict.path, conflict.theirs, conflict.author, conflict.version) == (
-        "a.md",
-        "theirs\n",
-        "ada",
-        2,
-    )
-    assert conflict.expected == digest_of("x\n")
-    assert conflict.found == digest_of("theirs\n")
-    same = MemoryConflict(*("", "", "", "", None))
-    same.args = conflict.args
-    assert (same.mine, str(same)) == (conflict.mine, str(conflict))
-
-
-def test_creating_an_existing_file_is_a_conflict():
-    """Creating an existing file is a conflict, whose `mine` is the rejected text."""
-    with pytest.raises(MemoryConflict) as lost:
-        space.decide(
-            "org", having(a_md="x"), MemoryChanged(files=(change_of("a.md", None, "mine"),))
-        )
-    assert (lost.value.mine, lost.value.theirs, lost.value.expected) == ("mine", "x", "")
 
 
 def test_a_rename_takes_the_text_along_and_leaves_nothing_behind():
@@ -295,15 +263,6 @@ def test_a_text_is_kept_as_it_is():
 def test_a_path_says_what_kind_of_memory_it_is(path, kind):
     """A path determines the kind of memory: procedure, fact or episode."""
     assert paths.kind_of(path) is kind
-
-
-def test_refusals_in_a_row_are_counted_a_run_until_a_change():
-    """Refusals in a row are counted by run, until a change is made."""
-    refused = MemoryRejected(problems=(Problem("a", 1, "r", "", ""),), run="r1")
-    state = fold(having(), [refused, refused], By("ada"))
-    assert (state.refusals("ada", "r1"), state.refusals("ada", "r2")) == (2, 0)
-    assert state.refusals("bob", "r1") == 0
-    assert put(state, "a.md", "x").refusals("ada", "r1") == 0
 
 
 def test_changes_are_asked_about_unless_a_policy_says_otherwise():

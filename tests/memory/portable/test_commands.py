@@ -1,7 +1,6 @@
 """`hansard memory export`, `import`, `checkout`, `commit`, `validate` on a real log."""
 
 import json
-import subprocess
 
 import pytest
 
@@ -106,51 +105,3 @@ def test_a_folder_that_is_no_checkout_is_reported(call, space, tmp_path):
     (tmp_path / "work/.hansard-checkout.json").write_text("{")
     ran = call("memory", "commit", tmp_path / "work")
     assert (ran.code, "check out again" in ran.err) == (2, True)
-
-
-@pytest.mark.thorough(quick="memory/portable/test_folders.py::test_each_commit_is_a_change")
-def test_each_commit_of_a_history_is_a_change(call, record, tmp_path):
-    """Each commit is imported once, with author and time as claimed; invalid ones are reported or
-    skipped.
-    """
-
-    def git(*arguments: str) -> None:
-        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True, capture_output=True)
-
-    git("init", "--quiet")
-    for day, text in enumerate([b"One.\n", b"Two.\n", b"\0", b"Three.\n"], 1):
-        (tmp_path / "AGENTS.md").write_bytes(text)
-        git("add", "-A")
-        who = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org")
-        git(
-            *who,
-            "commit",
-            "--quiet",
-            "--message",
-            f"Day {day}",
-            "--date",
-            f"2026-01-0{day}T10:00:00Z",
-        )
-    ran = call("memory", "import", "--git", tmp_path)
-    assert ran.code == 2
-    assert "AGENTS.md:1: file.binary" in ran.err
-    assert "--skip-invalid" in ran.err
-    [made] = json_of(call, "import", "--git", tmp_path, "--skip-invalid")
-    assert (made["changes"], len(made["left_out"])) == (3, 1)
-    [again] = json_of(call, "import", "--git", tmp_path, "--skip-invalid")
-    assert again["changes"] == 0
-    versions = record.memory("org").history("AGENTS.md")
-    assert [each.because.split("\n")[0] for each in versions] == ["Day 1", "Day 2", "Day 4"]
-    assert record.memory("org").view("AGENTS.md", at="@2") == "Two.\n"
-    events = record.sql(
-        "SELECT occurred_at, on_behalf_of FROM events WHERE type = 'memory.changed.v1'"
-        " ORDER BY position"
-    ).rows
-    assert "2026-01-01T10:00:00" in str(events[0])
-    assert "Ann <ann@example.org>" in str(events[0])
-    [first, *_] = versions
-    [line] = record.memory("org").blame("AGENTS.md")
-    [file] = record.sql("SELECT author, changed_at FROM memory_files").rows
-    assert (first.author, first.at[:19]) == ("Ann <ann@example.org>", "2026-01-01T10:00:00")
-    assert (line.author, line.at[:19]) == ("Ann <ann@example.org>", "2026-01-04T10:00:00")
-    assert (file[0], str(file[1])[:19]) == ("Ann <ann@example.org>", "2026-01-04 10:00:00")

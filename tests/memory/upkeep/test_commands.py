@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-import hansard
 from tests.faults._warm import python
 
 pytestmark = pytest.mark.later
@@ -121,29 +120,6 @@ def test_a_reflection_proposes_and_changes_no_file(filled, call):
     assert "AGENTS.md: - Action items come last." in first.out
     assert "0 runs reflected on" in call("memory", "reflect", "org").err
     assert filled.memory().view("AGENTS.md") == NOTES["AGENTS.md"]
-
-
-@pytest.mark.thorough(
-    quick="memory/search/test_ranked.py::test_files_that_a_reader_may_not_see_change_nothing"
-)
-def test_a_session_searches_what_it_may_see_and_a_replay_finds_the_same(filled):
-    """A session's search is a recorded step, so a replay finds the same."""
-
-    def searched(session):
-        by_words = session.memory.search("office closed")
-        assert session.memory.search("office closed", kind="procedural").hits == []
-        both = session.memory.search(
-            "vacation of the workplace", embedder=hansard.memory.StaticVectors(), limit=1
-        )
-        return by_words, both
-
-    with filled.run("w", run="r", agent="ada") as session:
-        words, both = searched(session)
-    assert [hit.path for hit in words.hits] == ["notes/paris.md"]
-    assert (both.hits[0].path, both.by) == ("notes/paris.md", "both")
-    filled.memory().edit("notes/paris.md", "closed", "open", by="ada")
-    with filled.run("w", run="r", agent="ada", mode="offline") as session:
-        assert searched(session) == (words, both)
 
 
 SLOW = """

@@ -75,30 +75,6 @@ def test_what_a_run_has_to_teach_waits_for_a_person(record_with_run: Record, cal
     assert call("check").code == 0
 
 
-@pytest.mark.thorough(
-    quick="memory/upkeep/test_commands.py::test_what_is_written_during_a_compaction_survives"
-)
-def test_a_file_that_has_changed_since_is_not_overwritten(record_with_run: Record, call: Call):
-    """A proposal for a changed file is a conflict with both texts, and nothing is written."""
-    call("memory", "remember", "r")
-    assert "it waits" in call("memory", "compact", "org", "--propose").err
-    assert len(call("memory", "proposals", "org", "--json").lines) == 2
-    record_with_run.memory().create("AGENTS.md", "mine\n", by="eve")
-    for proposal in [
-        each["proposal"] for each in call("memory", "proposals", "org", "--json").lines
-    ]:
-        refused = call("memory", "apply", "org", proposal)
-        assert (refused.code, "'eve' wrote the current one" in refused.err) == (2, True)
-    assert record_with_run.memory().view("AGENTS.md") == "mine\n"
-    record_with_run.memory().create("AGENTS.md", FILES["AGENTS.md"], by="eve")
-    assert call("memory", "compact", "org", "--propose").code == 0
-    assert call("memory", "apply", "org", "--by", "ann").code == 0
-    assert (
-        record_with_run.memory().view("AGENTS.md")
-        == FILES["AGENTS.md"].splitlines(keepends=True)[0]
-    )
-
-
 @pytest.mark.thorough(quick="test_what_a_run_has_to_teach_waits_for_a_person")
 def test_a_users_command_is_remembered_with_its_message_as_source(record: Record):
     """A user's `/remember` is written once with its message as source; others are refused."""
