@@ -3,12 +3,11 @@
 import asyncio
 import time
 
-import msgspec
 import pytest
 
 import hansard
 from hansard.bus import reads
-from hansard.domain.board import BoardConflict, ValuePut
+from hansard.domain.board import BoardConflict
 from hansard.domain.ids import KeyStream
 from tests.agents.twins import Lab
 from tests.board.support import board_of, tags_of
@@ -367,9 +366,3 @@ async def test_what_is_foreign_to_a_key_does_not_count(lab: Lab):
         first, second = await record.io(workspace.log.read(KeyStream("r", "k")))
         assert "budget.reserved.v1" in reads.reason(first.commit)
         assert reads.reason(second.commit) == ""
-
-
-def test_put_events_carry_what_they_went_by():
-    """The event has the author's role and the version its writer went by."""
-    put = ValuePut(value=msgspec.Raw(b"1"), role="writer", expected=3)
-    assert msgspec.json.decode(msgspec.json.encode(put))["expected"] == 3

@@ -67,26 +67,6 @@ def test_what_changes_nothing_makes_no_version():
     a_prompt().given(first).when(draft("a {x}", parameters=cooler.parameters)).then(cooler)
 
 
-def test_an_alias_moves_from_what_was_seen():
-    """The error has the expected and the actual version; an unchanged alias adds nothing."""
-    story = a_prompt().given(first, second, production)
-    story.when(production).then()
-    moved = PromptAliased(alias="production", version=2, before=1)
-    story.when(moved).then(moved)
-    with pytest.raises(
-        PromptConflict, match=r"names version 1, not no version .* version 2"
-    ) as lost:
-        prompt.decide(
-            prompt.fold(prompt.initial(), [first, second, production]),
-            PromptAliased(alias="production", version=2),
-        )
-    assert (lost.value.expected, lost.value.found, lost.value.target) == (None, 1, 2)
-    gone = PromptAliased(alias="production", version=None, before=1)
-    story.when(gone).then(gone)
-    number = a_prompt().given(first).when(PromptAliased(alias="3", version=1))
-    number.then_raises(BadName, saying="no number alone")
-
-
 def test_what_is_retired_is_named_by_no_alias():
     """An aliased version cannot be retired, nor a retired one aliased; repeating adds nothing."""
     retired = PromptRetired(version=1, because="old")

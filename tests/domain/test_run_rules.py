@@ -167,15 +167,6 @@ def test_a_run_ends_explicitly_and_continues_with_later_agents():
     a_run().given(started, joined, completed_run, cyd, joins).when(joins).then()
 
 
-def test_a_fork_waits_for_none_of_its_parents_agents():
-    """An agent of the parent is not in the fork until it joins the fork."""
-    fork = a_run().given(started, joined, bob, left("bob", "failed"), forked)
-    fork.when(resumed).then_state(missing=["ada"], ends={})
-    a_run().given(started, joined, bob, left("bob", "failed"), forked, resumed).when(
-        left("ada")
-    ).then(left("ada"), RunCompleted())
-
-
 def test_a_record_of_before_shows_as_it_did():
     """In earlier records the first agent's end completes the run; a resume continues it."""
     old = (started, joined, bob, RunCompleted())

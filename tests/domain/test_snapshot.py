@@ -11,7 +11,7 @@ from hansard.domain import agent, steps
 from hansard.domain.agent import Moment
 from hansard.domain.decider import fold
 from hansard.domain.ids import AgentStream
-from hansard.domain.snapshot import Outcome, Snapshot, SnapshotResult, snapshot, snapshot_id
+from hansard.domain.snapshot import Outcome, Snapshot, snapshot, snapshot_id
 from hansard.domain.steps import Effects, Failure
 from tests.domain import strategies
 
@@ -56,29 +56,6 @@ def shot(*events: Any) -> Snapshot:
     """Return the snapshot after some events of the agent."""
     state = fold(agent.AgentState(), events)
     return snapshot(STREAM, state, {3: NOW}, NOW)
-
-
-def test_a_call_has_four_snapshots_of_one_chain():
-    """Request, before, after and final state are chained; only the call's own name it."""
-    request = shot(began, question)
-    before = shot(began, question, used, requested)
-    after = shot(began, question, used, requested, completed)
-    final = shot(began, question, used, requested, completed, question, left)
-    chain = [request, before, after, final]
-    assert [made.moment for made in chain] == [*Moment][:4]
-    assert [made.snapshot_id for made in chain] == [snapshot_id(STREAM, n) for n in (2, 4, 5, 7)]
-    assert [made.parent_snapshot for made in chain] == [
-        None,
-        *(made.snapshot_id for made in chain[:-1]),
-    ]
-    assert request.tool_execution is None
-    assert before.tool_execution is not None
-    assert before.tool_execution.result is None
-    assert before.tool_execution.parameters == {"to": ("a",)}
-    assert after.tool_execution is not None
-    assert after.tool_execution.tool_name == "send"
-    assert after.tool_execution.result == SnapshotResult(Outcome.SUCCESS, {1}, 1.5)
-    assert final.tool_execution is None
 
 
 def test_the_request_is_the_first_message_of_a_user_before_any_call():

@@ -131,40 +131,6 @@ def _fails() -> None:
     raise TimeoutError
 
 
-@pytest.mark.thorough(quick="test_what_holds_after_a_restart_of_the_projector")
-def test_a_fork_has_the_agents_that_had_joined_at_its_cut(
-    record: Record, call, data_dir: Path, workspace: str, tmp_path: Path
-):
-    """An agent that joined the parent after the cut may join the fork in another role."""
-    with record.run("w", run=RUN, agent="ada", role="writer") as ada:
-        ada.message("user", "hello")
-    cut = record.state(RUN).position
-    with record.run(run=RUN, agent="bob", role="reader") as bob:
-        bob.message("user", "read")
-    child = record.fork(RUN, at=cut)
-    with record.run(run=child, agent="bob", role="writer") as bob:
-        bob.message("user", "forked")
-        bob.board.put("plan", 1)
-
-    with hansard.connect(workspace, data_dir=data_dir) as fresh:
-        view = fresh.state(child)
-        assert len(view.agent("bob").messages) == 1
-        assert view.boards["plan"].plain == 1
-    assert call("check", "--json").code == 0
-    log = raw_log(data_dir, workspace)
-    whole, stopped = new_store(tmp_path / "a.duckdb"), new_store(tmp_path / "b.duckdb")
-    for made, step in ((whole, len(log)), (stopped, 1 if THOROUGH else len(log) // 3)):
-        for end in (*range(step, len(log), step), len(log)):
-            taken = Rows(made.progress.position, Fold(made.past))
-            for each in log[:end]:
-                taken.add(each)
-            write(made, taken)
-        assert made.all("SELECT * FROM problems") == []
-    assert stopped.digests() == whole.digests()
-    whole.close()
-    stopped.close()
-
-
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("case", sorted(FORGERIES))
 def test_nothing_of_a_forgery_counts(case, two_runs, call, data_dir, workspace, store):

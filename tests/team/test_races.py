@@ -1,13 +1,11 @@
 """Many agents at the same tasks, and agents that are killed: each task is done once."""
 
-import asyncio
 import random
 import time
 from pathlib import Path
 
 import pytest
 
-import hansard
 from hansard.bus.commits import revive
 from hansard.bus.portal import portal
 from hansard.domain.team import (
@@ -66,49 +64,6 @@ def holders(stored_commits):
                 case _:
                     pass
     return done, takeovers
-
-
-@pytest.mark.thorough(quick="test_a_kill_leaves_a_task_event_and_its_step_or_neither")
-def test_twenty_agents_race_for_fifty_tasks(data_dir, workspace):
-    """Twenty agents do fifty tasks, each once."""
-
-    async def agent(record, name):
-        done = []
-        async with record.run("w", run="r", agent=name, role="worker") as session:
-            while (task := await session.team.claim(timeout_s=None)) is not None:
-                await session.team.complete(task, name)
-                done.append(task.id)
-        return done
-
-    async def main():
-        async with hansard.connect_async(workspace, data_dir=data_dir) as first:
-            async with first.run("w", run="r", agent="lead", role="lead") as lead:
-                for _ in range(TASKS):
-                    await lead.team.add("t", role="worker")
-                others = [
-                    await hansard.connect_async(workspace, data_dir=data_dir).__aenter__()
-                    for _ in range(CONNECTIONS)
-                ]
-                try:
-                    did = await asyncio.gather(
-                        *(agent(others[n % CONNECTIONS], f"w{n}") for n in range(AGENTS))
-                    )
-                finally:
-                    for other in others:
-                        await other.close()
-                entries = await lead.team.tasks()
-            stored = await first.workspace.log.read(tasks_of("r"))
-            return did, entries, stored
-
-    did, entries, stored = asyncio.run(main())
-    assert sorted(name for each in did for name in each) == sorted(
-        f"t{n + 1}" for n in range(TASKS)
-    )
-    assert {each.status for each in entries} == {"done"}
-    done, takeovers = holders(stored)
-    assert takeovers == 0
-    assert {each.id: each.result for each in entries} == done
-    assert all(each.number == 1 for each in entries)
 
 
 @pytest.mark.long

@@ -237,53 +237,6 @@ def test_the_circle_of_a_task_a_role_and_a_task():
         decide(state, TaskAdded(task="c", title="t", role="editor", waits_for_roles=("editor",)), 0)
 
 
-def test_a_hand_off_that_closes_a_circle_is_refused():
-    """A hand-off to a role that the task waits for is refused; to another it works."""
-    state = after_commands(
-        TeamState(),
-        TaskAdded(task="x", title="t", role="editor"),
-        claim("eve", "editor"),
-        TaskCompleted(task="x", number=1),
-        TaskAdded(task="d", title="t", role="researcher", waits_for_roles=("editor",)),
-        claim("ada", "researcher"),
-    )
-    with pytest.raises(Refused, match="d -> role editor -> d"):
-        decide(state, TaskHandedOff(task="d", number=1, role="editor"), 0)
-    handed = TaskHandedOff(task="d", number=1, role="writer", given=dump({"x": 1}))
-    state = after_commands(state, handed)
-    assert decide(state, claim("ada", "researcher"), 0) == ()
-    state = after_commands(state, claim("bob", "writer"), agent="bob")
-    assert (state.tasks["d"].number, bytes(state.tasks["d"].given)) == (2, b'{"x":1}')
-
-
-def test_a_lease_that_ran_out_may_be_taken_over_and_the_old_claim_says_nothing():
-    """Nobody else gets a task before its lease ends, then anyone; the late holder learns the new
-    one.
-    """
-    state = after_commands(TeamState(), TaskAdded(task="a", title="t"))
-    state = after_commands(state, claim("ada"), now=5 * MS)
-    end = (5 + LEASE_MS) * MS
-    assert decide(state, claim("bob"), end - 1) == ()
-    assert shown_status(state.tasks["a"], Waits(), end) == "expired"
-    taken = after_commands(state, claim("bob"), now=end, agent="bob")
-    assert (taken.tasks["a"].holder, taken.tasks["a"].number) == ("bob", 2)
-    for late in (
-        TaskExtended(task="a", number=1, lease_ms=LEASE_MS),
-        TaskCompleted(task="a", number=1),
-        TaskReleased(task="a", number=1),
-    ):
-        with pytest.raises(ClaimLost, match=r"'a' is claimed by 'bob' \(claim 2\)") as lost:
-            decide(taken, late, end)
-        assert (lost.value.task, lost.value.number, lost.value.found, lost.value.holder) == (
-            "a",
-            1,
-            2,
-            "bob",
-        )
-    # Nobody took it over: the lease is over, the claim is not.
-    assert after_commands(state, TaskCompleted(task="a", number=1), now=end * 2).tasks["a"].is_over
-
-
 def test_what_waits_for_a_failure_is_blocked_all_the_way():
     """A task whose dependency failed is blocked, and so are its dependents."""
     state = after_commands(
@@ -328,19 +281,6 @@ def test_a_failed_task_is_reopened_unless_tasks_would_then_wait_for_each_other()
     state = after_commands(state, TaskAdded(task="y", title="t", role="analyzer", waits_for=("a",)))
     with pytest.raises(Refused, match=r"'a' would wait for itself: a -> role analyzer -> y -> a"):
         decide(state, Reopen(task="a"), 0)
-
-
-def test_a_role_without_a_task_is_waited_for():
-    """Agents begin in any order: a role without a first task is not yet done."""
-    state = after_commands(
-        TeamState(),
-        TaskAdded(task="b", title="t", role="analyzer", waits_for_roles=("researcher",)),
-    )
-    assert decide(state, claim("bob", "analyzer"), 0) == ()
-    state = after_commands(state, TaskAdded(task="a", title="t", role="researcher"), claim())
-    assert decide(state, claim("bob", "analyzer"), 0) == ()
-    state = after_commands(state, TaskCompleted(task="a", number=1))
-    assert decide(state, claim("bob", "analyzer"), 0) != ()
 
 
 def test_the_same_task_again_changes_nothing():
