@@ -1,7 +1,6 @@
 """Actions on real pages are steps with their targets, and are done again without a model."""
 
 import asyncio
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -263,30 +262,6 @@ async def test_nothing_is_done_to_a_page_that_is_not_where_the_record_is(page, s
     await other.close()
 
 
-@pytest.mark.thorough(quick="test_an_address_is_opened_after_what_is_done_once")
-async def test_an_address_is_the_way_out_of_a_page_that_is_behind(page, site, chromium):
-    """The address is opened, and actions of the page before are not done on this one."""
-    other = await chromium.new_page()
-
-    async def elsewhere(browser):
-        browser.timeout_s = SHORT_S
-        with pytest.raises(hansard.errors.ElementNotFound, match="'pw'"):
-            await browser.act("log in", at="text=Log in")
-        with pytest.raises(hansard.errors.PageGone, match="cannot be opened"):
-            await browser.goto("file:///none")
-        with pytest.raises(hansard.errors.ElementNotFound, match="'pw'"):
-            await browser.act("log in", at="text=Log in")
-        browser.timeout_s = 3.0
-        await browser.goto(site(FORM, "other.html"))
-        await browser.act("log in", at="text=Log in")
-
-    async with testing.record_async() as record:
-        run = await begun_run(record, page, site(FORM))
-        await filled_in(record, other, site(LATE), elsewhere, run)
-    assert await other.inner_text("#sent") == "0 0"
-    await other.close()
-
-
 async def test_an_address_is_opened_after_what_is_done_once(page, site, chromium):
     """The address is opened as the earlier error advises; the action done once is not repeated."""
     other = await chromium.new_page()
@@ -393,47 +368,6 @@ async def test_a_page_that_does_not_take_a_click_is_reported(chromium, site):
         await clicked(chromium, site("<button disabled>Go</button>"), 1.0)
     with pytest.raises((hansard.HansardError, TimeoutError), match=r"did not (end|answer)"):
         await clicked(chromium, site("<button onclick='while (true);'>Go</button>"), 1.0)
-
-
-@pytest.mark.thorough(quick="experience/test_doing.py::test_a_page_that_is_gone_ends_a_doing")
-async def test_a_closed_page_is_reported(chromium, site, tmp_path: Path):
-    """And nothing of the cache is done."""
-    page = await chromium.new_page()
-    async with testing.record_async() as record:
-        run = await recorded(record, page, site(FORM), effects="idempotent")
-        cache = await record.actions.of_run(run)
-        await page.close()
-        async with record.run("again", agent="ada", role="agent") as session:
-            browser = hansard.actions.AsyncBrowser(session, page)
-            result = await browser.run_actions(cache)
-            assert not result.success
-            assert "entry 0" in result.error
-            with pytest.raises(hansard.BadValue, match="cannot be read"):
-                await browser.run_actions(tmp_path / "none.json")
-
-
-@pytest.mark.thorough(quick="actions/test_demonstrate.py::test_what_a_person_does_is_done_again")
-async def test_a_frame_that_a_selector_enters_is_the_one_of_the_replay(page, site):
-    """Elements in the frame are searched there, not in the page with a button of the same name."""
-    inner = '<button onclick="document.body.append(`pressed`)">Go</button><p id=p>in it</p>'
-    outer = f"<button>Go</button><p id=p>outside</p><iframe srcdoc='{inner}'></iframe>"
-    enter = "iframe >> internal:control=enter-frame >> "
-    async with testing.record_async() as record:
-        async with record.run("frames", agent="ada", role="agent") as session:
-            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=2.0)
-            await browser.goto(site(outer))
-            act = await browser.act("go", at=f"{enter}button", effects="idempotent")
-            assert (act.frame_index, act.xpath) == (1, "/html[1]/body[1]/button[1]")
-            assert await browser.extract("read", at=f"{enter}#p") == "in it"
-            run = session.run
-        cache = await record.actions.of_run(run)
-        assert [each.frame_index for each in cache.actions] == [None, 1, 1]
-        async with record.run("again", agent="ada", role="agent") as session:
-            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=2.0)
-            result = await browser.run_actions(cache)
-        assert result.success, result.error
-        assert result.actions[-1].value == "in it"
-        assert "pressed" in await page.frames[1].inner_text("body")
 
 
 @pytest.mark.thorough(quick="test_what_was_done_is_a_file_that_is_done_again")

@@ -166,6 +166,7 @@ def test_a_folder_is_an_agent_whose_every_action_is_on_record(record, call, prov
     assert (len(provider.asked), sent.read_text()) == (ASKED, "ann: 3\n")
 
 
+@pytest.mark.thorough(quick="test_a_folder_is_an_agent_whose_every_action_is_on_record")
 @pytest.mark.timeout(120)
 def test_an_agent_that_asks_nobody_waits_for_nobody(record, call, provider, folder, sent):
     """`--yolo`: no interrupt and no change of memory waits; the policy says who set it."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integrations.mcp.support import ask, served, text, wire
-from tests.integrations.mcp.test_http import listening
+from tests.integrations.mcp.support import ask, text, wire
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +26,7 @@ def rules(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
+@pytest.mark.parametrize("era", ["2026-07-28", pytest.param("legacy", marks=pytest.mark.thorough)])
 async def test_a_client_that_offers_elicitation_is_asked(setup, command, rules, era):
     """A user's yes grants the approval and a no denies it, with no further step."""
     from mcp.types import ElicitResult  # noqa: PLC0415 -- see the support's
@@ -52,43 +50,6 @@ async def test_a_client_that_offers_elicitation_is_asked(setup, command, rules, 
     assert all(each == 'May send be called with {"to":"ada","text":"x"}?' for each in questions)
     listed = (await command("approvals", "--all", "--json")).lines
     assert [each["standing"] for each in listed] == ["granted", "denied"]
-
-
-@pytest.mark.thorough(quick="test_a_client_that_offers_elicitation_is_asked")
-@pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
-async def test_a_client_over_http_that_offers_elicitation_is_asked(setup, command, rules, era):
-    """An HTTP client's user gets the question; after `--timeout` it has the approval's id."""
-    from mcp import Client  # noqa: PLC0415 -- see the support's
-    from mcp.types import ElicitResult  # noqa: PLC0415 -- see the support's
-
-    questions: list[str] = []
-
-    async def person(context: Any, params: Any) -> ElicitResult:
-        del context
-        questions.append(params.message)
-        if len(questions) == 3:
-            await asyncio.sleep(60)
-        approve = len(questions) == 1
-        return ElicitResult(action="accept", content={"approve": approve})
-
-    options = ("--rules", rules, "--timeout", 3, "--http", "0")
-    async with (
-        listening(setup) as (url, _),
-        served(setup, setup.proxy("--url", url, *options, server=False)) as (address, _),
-        asyncio.timeout(120),
-        Client(address, mode=era, elicitation_callback=person) as client,
-    ):
-        granted: Any = await client.call_tool("send", SEND)
-        denied: Any = await client.call_tool("send", SEND)
-        assert [granted.content[0].text, granted.is_error] == ["sent to ada", False]
-        assert "denied it" in denied.content[0].text
-        if era == "legacy":
-            left: Any = await client.call_tool("send", SEND)
-            assert "waiting for approval" in left.content[0].text
-    assert setup.effects() == ["ada: x"]
-    assert all(each == 'May send be called with {"to":"ada","text":"x"}?' for each in questions)
-    listed = (await command("approvals", "--all", "--json")).lines
-    assert [each["standing"] for each in listed][:2] == ["granted", "denied"]
 
 
 async def test_a_client_without_elicitation_has_to_call_again(setup, command, rules):
