@@ -1,10 +1,12 @@
 """`hansard approvals`: open questions are listed, and answered by id or its prefix."""
 
+import asyncio
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -158,6 +160,35 @@ def test_answered_questions_are_listed_on_request(call, record, waiting):
     assert record.approvals.list() == []
     [question] = record.approvals.list(answered=True)
     assert (question.standing, question.approval.by) == ("denied", "eva")
+
+
+def test_a_request_expires_while_nobody_writes(call, data_dir, workspace, record):
+    """List and answer agree by the clock of the reading, though the log's time stands still."""
+
+    async def leave() -> None:
+        gate = [hansard.ask_first("send_*", timeout_s=1)]
+        async with (
+            hansard.connect_async(workspace, data_dir=data_dir, gate=gate) as other,
+            other.run("w", run="r", agent="ada", role="writer") as session,
+        ):
+            sending = asyncio.create_task(session.tool(name="send_mail")(lambda to: to)("bob"))
+            requests: Sequence[object] = []
+            while not requests:
+                await asyncio.sleep(0.01)
+                requests = await other.approvals.list(answered=True)
+            sending.cancel()
+            await asyncio.wait([sending])
+
+    asyncio.run(leave())
+    [request] = record.approvals.list(answered=True)
+    time.sleep(max(0, request.approval.expires / 1e9 - time.time()) + 0.01)
+    assert record.approvals.list() == []
+    assert "no call waits" in call("approvals").out
+    shown = call("approvals", "--all").out
+    assert "expired" in shown
+    assert shown.count(" ago") == 2, "since it was requested, and since it expired"
+    with pytest.raises(hansard.errors.Refused, match="is expired already"):
+        record.approvals.grant(request.approval.id, by="eva")
 
 
 WAITER = """

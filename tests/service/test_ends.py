@@ -1,12 +1,17 @@
 """Late ends of runs and tasks: the same through either door, where the role allows it."""
 
+import contextlib
 from typing import Any
 
 import pytest
 
 import hansard
+from hansard import settings
 from hansard.agents.errors import RoleRefused, SessionEnded
 from hansard.bus.errors import Closed, NotFound
+from hansard.bus.portal import portal
+from hansard.client import unfinished
+from hansard.client.opening import reading
 from hansard.domain.errors import Refused
 from hansard.domain.run import RunStatus
 from hansard.domain.steps import StepStatus
@@ -200,3 +205,22 @@ def test_a_closed_restricted_record_says_so_at_once(house: House) -> None:
     for ask in (lambda: record.roles.view("r"), lambda: record.finish("r"), lambda: record.sql("")):
         with pytest.raises(Closed, match="the record was closed"):
             ask()
+
+
+def test_an_agent_is_at_work_as_long_as_its_service_is(house: House) -> None:
+    """A service that ended, and is not restarted, has no agent at work."""
+    config = settings.load({}, workspace=house.workspace, data_dir=house.data_dir)
+
+    async def at_work() -> dict[str, bool]:
+        async with reading(config) as workspace:
+            return await unfinished.processes(workspace, config, "r", {"ada": "writer"}, ["ada"])
+
+    with (
+        contextlib.suppress(hansard.errors.BusError),
+        house.connect() as record,
+        record.run("w", run="r"),
+    ):
+        assert portal().run(at_work()) == {"ada": True}
+        house.end()
+        assert portal().run(at_work()) == {"ada": False}
+        house.begin()  # which does not know the session

@@ -289,7 +289,8 @@ def _demand_diverged(view: RunView, agent: str, step: Step, verdict: Verdict) ->
 @contextlib.asynccontextmanager
 async def _at_rest(workspace: Workspace, stream: AgentStream) -> AsyncGenerator[None]:
     """Keep other processes here from working as an agent. Raises Refused if one does."""
-    held = await workspace.hold(stream) if workspace.hold is not None else None
+    hold = workspace.hold
+    held = await hold(stream, is_hosted=False) if hold is not None else None
     try:
         yield
     finally:
@@ -432,7 +433,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     to start if `run` names none.
 
     `otherwise`: the workflow of a run that starts here if `workflow` names none; an existing run
-    may have another one.
+    may have another one. `reopens`: False to refuse a run that has ended.
     """
 
     workflow: str | None = None
@@ -458,6 +459,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     chain: Chain | str | None = None
     opening: str = ""
     begins: str = ""
+    reopens: bool = True
 
     @property
     def placement(self) -> PlacementRequest:
@@ -568,8 +570,8 @@ async def open_agent(
 
     stream = AgentStream(run, role, agent)
     held: Held | None = None
-    if writes and workspace.hold is not None and not options.restricted:
-        held = await workspace.hold(stream)
+    if writes and workspace.hold is not None:
+        held = await workspace.hold(stream, is_hosted=options.restricted)
     try:
         member = await retry(attempt)
         if mode is Mode.STRICT:
@@ -706,6 +708,9 @@ def refuse_observed(run: str, life: RunState) -> None:
 
 def _check(member: _Member, run: str, mode: Mode | None, options: Options) -> None:
     refuse_observed(run, member.life)
+    if not options.reopens and member.life.status not in (RunStatus.UNKNOWN, RunStatus.OPEN):
+        message = f"run {run} has ended: a read does not reopen it"
+        raise Refused(message)
     begun = member.life.status is not RunStatus.UNKNOWN
     if not begun and (mode is not None and mode is not Mode.LIVE):
         raise NotFound(f"run {run}", "see 'hansard runs'")

@@ -368,8 +368,15 @@ class Held(Protocol):
         """
 
 
-Hold = Callable[[AgentStream], Awaitable[Held | None]]
-"""Notes that an agent is at work here; raises Refused if it is at work in another process."""
+class Hold(Protocol):
+    """Notes that an agent is at work here."""
+
+    async def __call__(self, stream: AgentStream, *, is_hosted: bool) -> Held | None:
+        """Return the note; None if it cannot be made here.
+
+        `is_hosted`: a service hosts the session. Raises Refused if another process has one of the
+        agent, and neither is hosted.
+        """
 
 
 class Workspace:

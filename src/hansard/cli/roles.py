@@ -443,10 +443,16 @@ APPROVAL_STYLES = {
 }
 
 
-def _age(request: Question) -> str:
-    """Return how long ago an approval was requested."""
-    age = datetime.now(UTC) - datetime.fromisoformat(request.asked_at)
+def _age(time: str) -> str:
+    """Return how long ago a time was."""
+    age = datetime.now(UTC) - datetime.fromisoformat(time)
     return f"{output.offset(1_000 * max(0, age.total_seconds())).removeprefix('+')} ago"
+
+
+def _until(request: Question) -> str:
+    """Return the time until which an answer counts; how long ago it was for an expired one."""
+    is_over = request.standing is ApprovalStatus.EXPIRED
+    return _age(request.until) if is_over else output.time(request.until)
 
 
 def _waits(request: Question) -> str:
@@ -464,10 +470,10 @@ APPROVALS = (
     Column("run", whole=True),
     Column("agent"),
     Column("tool", whole=True),
-    Column("requested", _age, whole=True),
+    Column("requested", lambda each: _age(each.asked_at), whole=True),
     Column("waits", _waits, whole=True, optional=True),
     Column("arguments", lambda each: output.arguments_preview(recorded(each.arguments))),
-    Column("until", lambda each: output.time(each.until), whole=True),
+    Column("until", _until, whole=True),
     Column("answered", lambda each: output.time(each.answered_at), whole=True),
     Column("answered by", lambda each: each.by),
     Column("because"),
@@ -494,7 +500,9 @@ async def _list_approvals(*, every: bool) -> None:
 
 def _render_approvals(questions: reads.Approvals) -> list[Part]:
     if not questions.questions:
-        more = "; 'hansard approvals --all' lists answered ones" if questions.all else ""
+        more = (
+            "; 'hansard approvals --all' lists answered and expired ones" if questions.all else ""
+        )
         return [f"no call waits for approval{more}"]
     pending = [e for e in questions.questions if e.standing is ApprovalStatus.PENDING]
     over = sum(_waits(each) not in ("", "yes") for each in pending)

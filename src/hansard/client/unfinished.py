@@ -1,8 +1,9 @@
 """Files of open sessions: who is at work, and which run a restarted program resumes.
 
-While a trusted program's session is open, a small file beside the record holds its run's id and its
-process, which holds a lock on it (flock). Another process that opens the same agent of that run is
-refused, since it would end the session amid its calls.
+While a session is open, a small file beside the record holds its run's id and its process: the
+program's, or the service's for a restricted agent. The process holds a lock on it (flock). Another
+program that opens the same agent of that run as a program is refused, since it would end the
+session amid its calls.
 
 The file of a `Session()` that names no run also holds the identity of the program start. It is
 removed when the run completes. If nobody locks it, its run failed or its process is dead, and the
@@ -50,7 +51,7 @@ FILES_MAX = 1_000
 """Files that one start reads at most, the newest first."""
 
 READER_S = 0.02
-"""Seconds that a start waits for a lock that may be that of a reader."""
+"""Seconds that an opening waits for a lock that may be that of a reader."""
 
 HOLD_S = 2.0
 """Seconds that an opening waits for another process to end its session of the same agent."""
@@ -74,12 +75,14 @@ class _Note(msgspec.Struct, frozen=True):
             by its id.
         pid: The process that holds the lock, or held it last.
         is_begun: True if the run is on record.
+        is_hosted: True if a service hosts the session: another one may take its agent over.
     """
 
     run: str
     start: str
     pid: int = 0
     is_begun: bool = False
+    is_hosted: bool = False
 
 
 class SessionFile:
@@ -115,24 +118,26 @@ class SessionFile:
         file_lock.release(self._fd)
 
 
-async def hold(settings: Settings, stream: AgentStream) -> SessionFile | None:
-    """Create or lock the file of an agent's session.
+async def hold(settings: Settings, stream: AgentStream, *, is_hosted: bool) -> SessionFile | None:
+    """Create or lock the file of an agent's session, which a service hosts if `is_hosted`.
 
     Return None if another session of this process holds it, if the process that locked it has
-    ended and left the lock to a child, or if the file cannot be written, which is logged. Raises
-    Refused if another process holds it for longer than HOLD_S.
+    ended and left the lock to a child, if one of the two sessions is hosted, or if the file cannot
+    be written, which is logged. Raises Refused if another process holds it for longer than HOLD_S.
     """
     path = _folder(settings) / f"{stream.run}.{_suffix(stream.agent, stream.role)}"
-    until = time.monotonic() + HOLD_S
+    began_s, pid = time.monotonic(), 0
     try:
-        while not isinstance(pid := _try_hold(path, stream.run), SessionFile):
-            if pid == os.getpid() or (pid and not _is_alive(pid)):
+        while not isinstance(held := _try_hold(path, stream.run, is_hosted=is_hosted), SessionFile):
+            pid, any_hosted = held.pid, is_hosted or held.is_hosted
+            is_late = time.monotonic() - began_s >= (READER_S if any_hosted else HOLD_S)
+            if pid == os.getpid() or (pid and not _is_alive(pid)) or (any_hosted and is_late):
                 return None
-            if time.monotonic() >= until:
+            if is_late:
                 break
-            await asyncio.sleep(HOLD_S / 40)
+            await asyncio.sleep(READER_S / 2)
         else:
-            return pid
+            return held
     except (OSError, ValueError) as error:
         _log.warning("cannot note that a session is open", run=stream.run, error=str(error))
         return None
@@ -144,8 +149,8 @@ async def hold(settings: Settings, stream: AgentStream) -> SessionFile | None:
     raise Refused(message)
 
 
-def _try_hold(path: Path, run: str) -> SessionFile | int:
-    """Return the locked file; else the process that has locked it, 0 if it wrote none yet."""
+def _try_hold(path: Path, run: str, *, is_hosted: bool) -> SessionFile | _Note:
+    """Return the locked file; else the note of the process that has locked it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_lock.PRIVATE_FILE)
@@ -153,9 +158,9 @@ def _try_hold(path: Path, run: str) -> SessionFile | int:
             text = os.pread(fd, NOTE_BYTES, 0)
             note = msgspec.json.decode(text, type=_Note) if text else _Note(run, "")
             if not file_lock.take(fd):
-                return note.pid
+                return note
             if os.fstat(fd).st_nlink:  # else removed since it was opened
-                return SessionFile(path, os.dup(fd), note)
+                return SessionFile(path, os.dup(fd), replace(note, is_hosted=is_hosted))
         finally:
             os.close(fd)
 

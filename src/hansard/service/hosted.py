@@ -916,6 +916,8 @@ class Hosted:
         self.over = True
         await self._end_turns()
         self._forbid_writes()
+        if self.opened.held is not None:
+            self.opened.held.close(is_done=False)
         gone = AppendUnknown(self.opened.engine.stream, 0, "", 0.0)
         for block in [each for each in self._open.values() if isinstance(each, Block)]:
             with contextlib.suppress(

@@ -447,7 +447,11 @@ class Service:
             await self._asker(who), opening, request.nonce
         )
         hosted.rules_version = rules_version
-        await hosted.record_shown()
+        try:
+            await hosted.record_shown()
+        except BaseException:
+            await hosted.abandon()
+            raise
         name = uuid4().hex
         self.sessions[name] = (who, hosted)
         answer = wire.encode(workspace_requests.opened(hosted, name, self.instance))

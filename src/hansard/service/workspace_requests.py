@@ -185,6 +185,7 @@ async def _session(asker: Asker, request: Open, nonce: str, reads: FairQueue) ->
         restricted=True,
         opening=ids.uuid8("opening", who.name, nonce),
         begins=nonce if _UUID7.fullmatch(nonce) else "",
+        reopens=request.reopens,
     )
     try:
         engine = await opening.open_agent_here(workspace, who.name, who.role, options)

@@ -460,14 +460,25 @@ name = "all"
 kinds = ["**"]
 [roles.viewer.may]
 tools = ["mcp:*"]
+[roles.blind]
+[[roles.blind.sees]]
+name = "findings"
+kinds = ["board.*"]
+keys = ["findings/*"]
+[roles.blind.may]
+tools = ["mcp:*"]
 """
 
 
 @pytest.mark.slow
 async def test_a_read_does_not_reopen_a_run_that_has_ended(setup: Setup, house: House):
-    """It is in the client's own run, of a trusted and of a restricted client; so is a refusal."""
+    """It is in the client's own run, of a trusted and of a restricted client; so is a refusal.
+
+    A role that is not shown the run's life reads it in the same way, also while it is open.
+    """
     await asyncio.to_thread(house.apply, VIEWER)
     login = await asyncio.to_thread(house.login, "rob", "viewer")
+    blind = await asyncio.to_thread(house.login, "bea", "blind")
 
     def begin() -> str:
         with house.trusted() as record, record.run("papers", agent="ada", role="ada") as ada:
@@ -482,15 +493,19 @@ async def test_a_read_does_not_reopen_a_run_that_has_ended(setup: Setup, house: 
         client = await stack.enter_async_context(wire(restricted, where))
         await client.greet()
         cleo = await stack.enter_async_context(sdk(restricted, "cleo", "auto"))
-        for each in (Team(client), cleo):
+        blind_client = await stack.enter_async_context(
+            wire(restricted, ["env", f"HANSARD_CREDENTIALS={blind}", *program])
+        )
+        await blind_client.greet()
+        for each in (Team(client), cleo, Team(blind_client)):
             for tool in ("board_entry", "leave_run"):
                 key = {"key": "findings/1"} if tool == "board_entry" else {}
                 assert "a read does not reopen it" in await each.refused(tool, run_id=run, **key)
             viewed = await each.ask("view_run", run_id=run)
             assert viewed["_meta"]["hansard/run"] != run
-        assert "findings/1" in json.dumps(
-            await client.ask("resources/read", uri=f"run://{run}/view")
-        )
+        for reader in (client, blind_client):
+            read = await reader.ask("resources/read", uri=f"run://{run}/view")
+            assert "findings/1" in json.dumps(read)
 
     def after() -> tuple[str, list[str], list[str]]:
         with house.trusted() as record:
@@ -499,7 +514,7 @@ async def test_a_read_does_not_reopen_a_run_that_has_ended(setup: Setup, house: 
             readers = [agent for (agent,) in record.sql(query).rows]
             return state.life.status.value, [*state.agents], readers
 
-    assert await asyncio.to_thread(after) == ("completed", ["ada"], ["cleo", "rob"])
+    assert await asyncio.to_thread(after) == ("completed", ["ada"], ["bea", "cleo", "rob"])
 
 
 @pytest.mark.slow
@@ -525,11 +540,11 @@ async def test_a_restricted_role_is_shown_what_it_may_see_and_no_more(setup: Set
         await client.greet()
         rob = Team(client)
         heard = [
+            await rob.ask("resume_run", run_id=run),
             await rob.ask("board_entry", run_id=run, key="findings/1"),
             await rob.ask("board_keys", run_id=run),
             await rob.ask("board_put", run_id=run, key="findings/2", value="squids"),
             await rob.ask("view_run", run_id=run),
-            await rob.ask("resume_run", run_id=run),
             await rob.ask("memory_ls", run_id=run),
             await rob.ask("memory_grep", run_id=run, pattern="pass"),
             await rob.ask("fetch_context", agent_id="rob"),
@@ -565,7 +580,7 @@ async def test_a_restricted_role_is_shown_what_it_may_see_and_no_more(setup: Set
     everything = json.dumps([heard, refused])
     assert "whales" in everything
     assert "swordfish" not in everything
-    assert heard[1]["structuredContent"]["result"] == ["findings/1"]
+    assert heard[2]["structuredContent"]["result"] == ["findings/1"]
 
 
 @pytest.mark.slow
@@ -678,6 +693,7 @@ async def test_a_hidden_task_reads_as_a_missing_one(setup: Setup, house: House):
     program = ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard"]
     async with wire(there, [*program, *SERVE]) as rob:
         await rob.greet()
+        await Team(rob).ask("resume_run", run_id="open-1")  # a read does not reopen it
         shown = (await rob.ask("resources/read", uri="task://open-1/reading"))["result"]
         assert json.loads(shown["contents"][0]["text"])["title"] == "read"
         hidden = await rob.ask("resources/read", uri="task://open-1/secret")

@@ -301,7 +301,7 @@ class Approvals:
 
 
 class ListedApproval(Brief, msgspec.Struct, frozen=True):
-    """An approval request of a workspace, with its run and status at the log's current time.
+    """An approval request of a workspace, with its run and status at the time of the reading.
 
     Attributes:
         run: The run's id.
@@ -315,10 +315,15 @@ class ListedApproval(Brief, msgspec.Struct, frozen=True):
 
 
 async def listed(workspace: Workspace, runs: Iterable[str] | None = None) -> list[ListedApproval]:
-    """Return the requests of all runs, or of some runs, oldest first."""
+    """Return the requests of all runs, or of some runs, oldest first.
+
+    One is expired by the clock of the reading or by the log's, as for an answer that is given now:
+    the log's does not advance while nobody writes.
+    """
     targets = sorted(await workspace.log.runs(approvals.KEY) if runs is None else runs)
     head = await workspace.log.head()
-    now = (await workspace.log.at(head)).stamp if head else 0
+    stamp = (await workspace.log.at(head)).stamp if head else 0
+    now = max(stamp, int(workspace.clock.now().timestamp() * 1e9))
     requests: list[ListedApproval] = []
     for begin in range(0, len(targets), STREAMS_MAX):
         streams = [stream_of(run) for run in targets[begin : begin + STREAMS_MAX]]

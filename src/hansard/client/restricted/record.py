@@ -226,9 +226,13 @@ def restricted_opening(
     workflow: str | None,
     agent: str | None,
     role: str | None,
-    options: Mapping[str, Any],
+    options: dict[str, Any],
 ) -> RestrictedOpening:
-    """Return the session to open. Raises NotOffered, BadName, BadValue."""
+    """Return the session to open. Raises NotOffered, BadName, BadValue.
+
+    Beside the options of a run there is `reopens`: the MCP server passes False for a read.
+    """
+    reopens = options.pop("reopens", True)
     mine = link.credentials
     _demand_own_role(link, role)
     if agent not in (None, mine.principal):
@@ -262,6 +266,7 @@ def restricted_opening(
         traceparent=taken.get("traceparent"),
         budgets=encode_budgets(budgets),
         settles=name_of(settle) if settle is not None else "",
+        reopens=reopens,
         **place,
     )
     engine_options = EngineOptions(

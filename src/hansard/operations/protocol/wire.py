@@ -130,6 +130,7 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         budgets: The fields of each budget of the gate, as recorded values.
         settles: The name of the function that settles doubt; empty for none.
+        reopens: False to refuse a run that has ended.
     """
 
     workflow: str | None = None
@@ -147,6 +148,7 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     task: str | None = None
     trial: int | None = None
     unit: str | None = None
+    reopens: bool = True
 
 
 class Do(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

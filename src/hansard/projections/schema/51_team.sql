@@ -130,7 +130,7 @@ LEFT JOIN (
     GROUP BY e.run, e.data->>'approval'
 ) AS u ON u.run = r.run AND u.approval = r.approval
 WHERE r.operation = 'requested';
-COMMENT ON VIEW approvals IS 'One row per approval request, at the log''s time. Only the first answer before expiry counts.';
+COMMENT ON VIEW approvals IS 'One row per approval request. Only the first answer before expiry counts; at the log''s time, so that a pending one may have expired since (expires_at).';
 
 CREATE VIEW tokens AS
 SELECT

@@ -42,7 +42,8 @@ _COUNTS = """
     SELECT
         (SELECT count(*) FROM orphan_intents WHERE kind <> 'waiting'),
         (SELECT count(*) FROM policies),
-        (SELECT count(*) FROM approvals WHERE standing = 'pending'),
+        (SELECT count(*) FROM approvals
+            WHERE standing = 'pending' AND expires_at > now() AT TIME ZONE 'UTC'),
         (SELECT count(*) FROM problems)
 """
 

@@ -160,11 +160,13 @@ ENDED = {RunStatus.COMPLETED.value, RunStatus.FAILED.value, RunStatus.CANCELLED.
 """Statuses of runs that a read does not join."""
 
 
-def has_ended(run: str) -> Refused:
-    """Return the refusal of a read of a run that has ended, for which the client has no session."""
+def not_joined(run: str) -> Refused:
+    """Return the refusal of a read of a run that it does not join: it has ended, or, which a role
+    that is not shown the run's life cannot tell, this client cannot join it.
+    """
     message = (
-        f"run {run!r:.80} has ended, and a read does not reopen it: read it with view_run, or "
-        f"run://{run:.80}/state where that is offered; resume_run reopens it"
+        f"run {run!r:.80} is not joined by a read, and a read does not reopen it: read it with "
+        f"view_run, or run://{run:.80}/state where that is offered; resume_run reopens it"
     )
     return Refused(message)
 
@@ -260,10 +262,13 @@ class Sessions:
         """
         async with self._lock:
             if not await self._is_there(run):
-                if await self._status(run) in ENDED:
-                    return None
-                await self.begin(None, run=run)
-            return self._works[run]
+                status = await self._status(run)
+                if status is None:  # the service knows it, and refuses in the words for any run
+                    with contextlib.suppress(Refused):
+                        await self.begin(None, run=run, reopens=False)
+                elif status not in ENDED:
+                    await self.begin(None, run=run)
+            return self._works.get(run)
 
     async def _is_there(self, run: str) -> bool:
         """Return whether there is a session in a run.
@@ -302,7 +307,7 @@ class Sessions:
         """End this agent's session in a run and return it; the last agent's end ends the run."""
         work = await self.to_read(run)
         if work is None:
-            raise has_ended(run)
+            raise not_joined(run)
         del self._works[run]
         await work.session.close(error)
         return work
@@ -461,7 +466,7 @@ def _offer(each: Operation) -> Offer:
         if each.name in READS:
             at_work = await sessions.to_read(run_id)
             if at_work is None and each.group != "memory":
-                raise has_ended(run_id)
+                raise not_joined(run_id)
             work = at_work or await sessions.own()
         else:
             work = await sessions.of(run_id)

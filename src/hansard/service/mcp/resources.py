@@ -46,9 +46,9 @@ from hansard.service.mcp.offers import (
     TEXTS,
     Answer,
     Sessions,
-    has_ended,
     in_own_run,
     lines,
+    not_joined,
     view_of,
 )
 
@@ -236,7 +236,7 @@ async def read(
     if address.kind in ("board", "task"):
         work = await sessions.to_read(address.of)
         if work is None:
-            raise has_ended(address.of)
+            raise not_joined(address.of)
         async with sessions.at_work(work):
             if address.kind == "task":
                 value = _task(address, await work.session.team.tasks())
