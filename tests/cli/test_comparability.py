@@ -107,6 +107,7 @@ CASES: tuple[tuple[dict[str, Any], dict[str, Any], str, list[str]], ...] = (
     ({"model": None}, {}, "cannot tell", []),
     ({"prompt": ""}, {}, "cannot tell", []),
     ({}, {"asks": 0, "mails": 0}, "cannot tell", []),
+    ({}, {"idle": True}, "nothing ran", []),
     ({"model": None}, {"code": 2}, "differs", ["code"]),
 )
 """A program's options, its fork's changes, the verdict, and the differing respects."""
@@ -121,7 +122,8 @@ def forked(record: hansard.Record) -> list[tuple[str, dict[str, Any]]]:
         fork = record.fork(parent, at="ada@1")
         sizes = {name: again[name] for name in ("mails", "asks") if name in again}
         rest = {name: value for name, value in again.items() if name not in sizes}
-        Program(**{**parts, **rest}).play(record, fork, **sizes)
+        if not rest.pop("idle", False):
+            Program(**{**parts, **rest}).play(record, fork, **sizes)
         made.append((parent, fork))
     by_fork = {row["run"]: row for row in record.sql("FROM forks").dicts()}
     return [(parent, by_fork[fork]) for parent, fork in made]

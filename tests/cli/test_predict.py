@@ -63,7 +63,9 @@ with hansard.Session("resumed", run="resumed", agent="ada", role="r") as session
     def stop() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
+    think = session.tool(effects="pure", name="think")(lambda: session.usage(input_tokens=100))
     for n in session.resumable(range(4)):
+        think()
         if n == 2:
             stop()
 """
@@ -72,8 +74,8 @@ with hansard.Session("resumed", run="resumed", agent="ada", role="r") as session
 def test_a_resumed_agent_goes_on_after_its_earlier_checkpoint(
     call: Call, record: hansard.Record, home: Path
 ):
-    """The checkpoint of an earlier session counts; a call that it left open, which may not run
-    again yet, hides none of the time since in the upper bound.
+    """The checkpoint and the calls of an earlier session count; a call that it left open, which may
+    not run again yet, hides none of the time since in the upper bound.
     """
     killed = run(["-c", KILLED], cwd=home, env=environment(home), timeout=60)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -86,6 +88,7 @@ def test_a_resumed_agent_goes_on_after_its_earlier_checkpoint(
         [cost] = call("predict", "resumed", "--json").lines
         assert not cost["gone"]
     assert (cost["loop"], cost["done"]) == ("items", 2)
+    assert (cost["answered"], cost["usage"]) == (3, {"input_tokens": 300.0})
     assert [each["tool"] for each in cost["open_calls"]] == ["stop"]
     least, most = cost["repeated_s"]
     assert least == 0

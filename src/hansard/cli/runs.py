@@ -556,6 +556,9 @@ def _comparability(verdict: Comparability) -> Iterator[Part]:
             yield f"it is unknown whether anything else differs: {unknown} not on record"
         case Comparable.COMPARABLE:
             yield "nothing else differs: code, model, prompt and effects are the same"
+        case Comparable.NOTHING_RAN:
+            yield f"they cannot be compared: {verdict.respects[0].because}"
+            return
     for each in verdict.respects:
         yield f"  {each.name:<8} {each.sameness.value}: {each.because}"
 

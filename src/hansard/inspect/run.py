@@ -606,9 +606,9 @@ class KillCost(Answer, tag_field="kind", tag="agent", kw_only=True):
     `repeated_s`: from that checkpoint (from the session's begin if it is older) until the last
     event; and from the session's begin until now, without the items of loops that are on record. An
     earlier session's call without an outcome may run again now, and lowers the lower bound alone.
-    A resume repeats none of the session's `answered` calls, and what they used. `open_calls` would
-    be interrupted, after `open_s`. With `gone` the agent's process has ended already, and all is as
-    of its last event.
+    A resume repeats none of the `answered` calls, which used `usage`: those of all sessions, and of
+    a fork's parent before the cut. `open_calls` would be interrupted, after `open_s`. With `gone`
+    the agent's process has ended already, and all is as of its last event.
     """
 
     run: str
@@ -659,7 +659,8 @@ async def _kill_cost(
             if noted.version > began:
                 loops.setdefault(fact.name, []).append(times[since])
     data = await Payloads(workspace).value(saved.data) if saved is not None else {}
-    ended = [step for step in state.steps.values() if (step.outcome_version or 0) > began]
+    answered = [step for step in state.steps.values() if step.outcome_version]
+    ended = [step for step in answered if (step.outcome_version or 0) > began]
     calls = [step for step in state.steps.values() if step.status is StepStatus.REQUESTED]
     last_s, now_s = times[state.version], max(at_s or 0.0, times[state.version])
     ends = [(times[step.outcome_version or 0], step.duration_ms / 1e3) for step in ended]
@@ -668,7 +669,7 @@ async def _kill_cost(
     busy += [(times[each.version], now_s) for each in calls if each.version > began]
     most = _apart(times[began], now_s, busy + [(saves[0], saves[-1]) for saves in loops.values()])
     usage: Counter[str] = Counter()
-    for step in ended:
+    for step in answered:
         usage.update(step.usage)  # its counts may be fractions
     return KillCost(
         run=view.run,
@@ -677,7 +678,7 @@ async def _kill_cost(
         loop=saved.name.removeprefix(PROGRESS) if saved is not None else None,
         done=data.get("done"),
         repeated_s=(round(least, 3), round(most, 3)),
-        answered=len(ended),
+        answered=len(answered),
         usage=dict(usage),
         open_s={f"{agent}#{step.number}": round(now_s - times[step.version], 3) for step in calls},
         open_calls=_agent(view.run, agent, state).open_steps,

@@ -689,15 +689,17 @@ class Comparable(StrEnum):
         COMPARABLE: Everything relevant is on record and equal.
         DIFFERS: Something differs, and may explain other differences.
         CANNOT_TELL: Nothing on record differs, but not everything relevant is on record.
+        NOTHING_RAN: Nothing ran in one of them after the fork point.
     """
 
     COMPARABLE = "comparable"
     DIFFERS = "differs"
     CANNOT_TELL = "cannot tell"
+    NOTHING_RAN = "nothing ran"
 
 
 class Respect(msgspec.Struct, frozen=True):
-    """Respect: `name` is `code`, `model`, `prompt` or `effects`, `because` explains it."""
+    """Respect: `name` is one of `RESPECTS`, `because` explains it."""
 
     name: str
     sameness: Sameness
@@ -715,9 +717,14 @@ class Comparability(msgspec.Struct, tag_field="kind", tag="comparability", kw_on
     withheld_b: dict[str, int]
 
 
-class _Side(msgspec.Struct):
-    """Record of a run after the cut."""
+RESPECTS = ("code", "model", "prompt", "effects")
+"""Respects in which runs are compared, in their order."""
 
+
+class _Side(msgspec.Struct):
+    """Record of a run after the cut; idle if the runs share events and it adds none."""
+
+    idle: bool = False
     code: dict[str, set[tuple[str, str, str]]] = {}
     models: set[str] = set()
     prompts: set[bytes] = set()
@@ -727,12 +734,18 @@ class _Side(msgspec.Struct):
 def comparability(a: Mapping[str, AgentHistory], b: Mapping[str, AgentHistory]) -> Comparability:
     """Compare two runs, given as agents by name, in respects other than their moves."""
     sides = [_build_side(one, other) for one, other in ((a, b), (b, a))]
-    respects = [_code(*sides), _model(*sides), _prompt(*sides), _effects(*sides)]
+    idle = [letter for letter, side in zip("AB", sides, strict=True) if side.idle]
+    if idle:
+        why = f"nothing ran in {listed(idle)} after the fork point"
+        respects = [Respect(name, Sameness.NOT_ON_RECORD, why) for name in RESPECTS]
+    else:
+        respects = [_code(*sides), _model(*sides), _prompt(*sides), _effects(*sides)]
     differs = [each.name for each in respects if each.sameness is Sameness.DIFFERS]
     unknown = [each.name for each in respects if each.sameness is Sameness.NOT_ON_RECORD]
     known = Comparable.CANNOT_TELL if unknown else Comparable.COMPARABLE
+    found = Comparable.DIFFERS if differs else known
     return Comparability(
-        verdict=Comparable.DIFFERS if differs else known,
+        verdict=Comparable.NOTHING_RAN if idle else found,
         differs_in=differs,
         not_on_record=unknown,
         respects=respects,
@@ -749,9 +762,11 @@ def _counts(side: _Side) -> dict[str, int]:
 
 
 def _build_side(ours: Mapping[str, AgentHistory], theirs: Mapping[str, AgentHistory]) -> _Side:
-    side = _Side()
+    cuts = {name: _cut(agent, theirs.get(name)) for name, agent in ours.items()}
+    ran = any(max(agent.events, default=0) > cuts[name] for name, agent in ours.items())
+    side = _Side(idle=any(cuts.values()) and not ran)
     for name, agent in ours.items():
-        cut = _cut(agent, theirs.get(name))
+        cut = cuts[name]
         declared: dict[str, list[tuple[int, ToolDeclared]]] = {}
         for version, stored in agent.events.items():
             event = revive(stored.event)

@@ -103,9 +103,16 @@ WITH cut AS (
         count(*) FILTER (withheld IN ('shadow', 'refused')) AS unlike
     FROM calls
     GROUP BY run
+), ran AS (
+    SELECT x.run, x.side
+    FROM stretches AS x
+    JOIN events AS e ON e.run = x.member AND e.agent IS NOT NULL
+        AND (x.of_stream IS NULL OR (x.of_stream = concat('agent/', e.role, '/', e.agent) AND e.version <= x.until))
+        AND e.version > coalesce(x.cuts[concat('agent/', e.role, '/', e.agent)], 0)
 ), found AS (
     SELECT
         l.run, l.parent, l.effects, l.edits, l.happened_at AS forked_at, l.position,
+        l.run IN (SELECT r.run FROM ran AS r GROUP BY r.run HAVING count(DISTINCT r.side) = 2) AS both_ran,
         coalesce(n.withheld_outcome, 0) AS withheld_outcome,
         coalesce(n.withheld_shadow, 0) AS withheld_shadow,
         coalesce(n.withheld_refused, 0) AS withheld_refused,
@@ -113,18 +120,22 @@ WITH cut AS (
         {'code': coalesce(c.code, 'not on record'), 'model': sameness(m.a, m.b),
             'prompt': CASE WHEN p.run IS NULL THEN 'not on record'
                 WHEN list_sort(p.a) = list_sort(p.b) THEN 'same' ELSE 'differs' END,
-            'effects': if(coalesce(n.unlike, 0) > 0, 'differs', 'same')} AS respects
+            'effects': if(coalesce(n.unlike, 0) > 0, 'differs', 'same')} AS known
     FROM lineage AS l
     LEFT JOIN codes AS c ON c.run = l.run
     LEFT JOIN models AS m ON m.run = l.run
     LEFT JOIN prompts AS p ON p.run = l.run
     LEFT JOIN counts AS n ON n.run = l.run
+), compared AS (
+    SELECT *, if(both_ran, known, {'code': 'not on record', 'model': 'not on record',
+        'prompt': 'not on record', 'effects': 'not on record'}) AS respects
+    FROM found
 ), named AS (
     SELECT
         *, [{'name': 'code', 'found': respects.code}, {'name': 'model', 'found': respects.model},
             {'name': 'prompt', 'found': respects.prompt},
             {'name': 'effects', 'found': respects.effects}] AS each
-    FROM found
+    FROM compared
 )
 SELECT
     run, parent, effects, edits, forked_at, withheld_outcome, withheld_shadow, withheld_refused,
@@ -132,11 +143,11 @@ SELECT
     respects.code AS code, respects.model AS model, respects.prompt AS prompt,
     [x.name FOR x IN each IF x.found = 'differs'] AS differs_in,
     [x.name FOR x IN each IF x.found = 'not on record'] AS not_on_record,
-    CASE WHEN len(differs_in) > 0 THEN 'differs' WHEN len(not_on_record) > 0 THEN 'cannot tell'
+    CASE WHEN NOT both_ran THEN 'nothing ran' WHEN len(differs_in) > 0 THEN 'differs' WHEN len(not_on_record) > 0 THEN 'cannot tell'
         ELSE 'comparable' END AS comparability,
     position
 FROM named;
-COMMENT ON VIEW forks IS 'One row per fork: what it withheld and whether it is comparable with its parent: comparable (code, models and prompts after the cut are recorded and equal, no effect was shadowed or refused), differs (see differs_in) or cannot tell (see not_on_record).';
+COMMENT ON VIEW forks IS 'One row per fork: what it withheld and whether it is comparable with its parent: comparable (code, models and prompts after the cut are recorded and equal, no effect was shadowed or refused), differs (see differs_in), cannot tell (see not_on_record) or nothing ran (in one of them after the fork point).';
 
 CREATE VIEW savings AS
 WITH RECURSIVE families AS (
