@@ -109,3 +109,34 @@ async def test_the_savings_of_an_open_session_are_unknown(record: TwinRecord):
         assert (savings["r"].calls, savings["r"].sessions_unknown) == (None, 1)
         assert "not known" in savings["r"].line()
         assert (savings[fork].calls, savings[fork].effects, savings[fork].cost) == (7, 3, 0.5)
+
+
+def test_an_outcome_that_a_fork_takes_from_its_parent_is_saved(tmp_path: Path):
+    """Calls after an edit that the parent's record answers count, with what the parent's used; a
+    resume of the fork counts them alike.
+    """
+    with hansard.connect(data_dir=tmp_path) as record:
+
+        def play(run: str | None = None) -> hansard.types.Saved:
+            with record.run("w", run=run, agent="a", role="r") as session:
+
+                @session.tool(effects="pure", kind="model")
+                def ask(n: int) -> int:
+                    session.usage(input_tokens=10, cost=0.5)
+                    return n
+
+                for n in range(4):
+                    ask(n)
+                return session.saved
+
+        play("parent")
+        forks = [
+            record.fork("parent", edits=[hansard.replace(f"a#{step}", result=7)]) for step in (1, 3)
+        ]
+        saved = [play(fork) for fork in forks]
+        assert [(each.calls, each.cost, each.input_tokens) for each in saved] == [(2, 1.0, 20)] * 2
+        rows = [record.savings(fork)[0] for fork in forks]
+        assert [(row.calls, row.cost, row.input_tokens) for row in rows] == [(2, 1.0, 20)] * 2
+        play(forks[0])
+        again = record.savings(forks[0])[0]
+        assert (again.sessions, again.calls, again.cost) == (2, 6, 2.5)

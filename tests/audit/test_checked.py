@@ -191,9 +191,17 @@ def test_costs_are_not_checked_for_want_of_a_model_or_of_a_price(home: Path):
     place = Audited(home, "unpriced")
     reasons = []
     with hansard.connect("unpriced", data_dir=home) as record:
-        for run, kind in (("tools", "tool"), ("models", "model")):
+        for run, kind, name in (
+            ("tools", "tool", {}),
+            ("nameless", "model", {}),
+            ("models", "model", {"model": "m-1"}),
+        ):
             with record.run("w", run=run) as session:
-                session.tool(effects="pure", kind=kind, name="think")(lambda model: model)("m-1")
+                session.tool(effects="pure", kind=kind, name="think")(lambda **_: 1)(**name)
             *_, summary = place.call("audit", run, "--json").lines
             reasons += [row["why_not"] for row in summary["looked"] if row["topic"] == "costs"]
-    assert reasons == ["no model is recorded", "no price is stated of a model that answered"]
+    assert reasons == [
+        "no model is recorded",
+        "1 model call without a field model in its arguments or result",
+        "no price is stated of a model that answered",
+    ]

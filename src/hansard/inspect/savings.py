@@ -38,7 +38,8 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     A figure is None if it is unknown for every call.
 
     Attributes:
-        calls: Calls answered, including those in the bodies of answered calls.
+        calls: Calls answered, including those in the bodies of answered calls, and a fork's calls
+            that took an outcome of its parent.
         effects: Answered calls of a tool with an effect outside the record. Writes to the board,
             the team, memory and aggregates are calls but not effects.
         input_tokens: Input tokens of the calls for which they are recorded.
@@ -139,10 +140,12 @@ def saved(ledger: Ledger) -> Saved:
     with ledger.lock:
         steps: Mapping[int, Step] = ledger.state.steps
         numbers = ledger.answered
-        answered = [steps[number] for number in sorted(numbers)]
+        sources = {number: ledger.adopted.get(number, steps[number]) for number in sorted(numbers)}
+        whole = [each for number, each in sources.items() if steps[number].parent not in numbers]
+    answered = list(sources.values())
     tokens = [step for step in answered if {"input_tokens", "output_tokens"} & step.usage.keys()]
     timed = [step for step in answered if step.duration_ms]
-    took = _sum(step.duration_ms for step in timed if step.parent not in numbers)
+    took = _sum(step.duration_ms for step in whole if step.duration_ms)
     return Saved(
         calls=len(answered),
         effects=sum(step.is_external for step in answered),

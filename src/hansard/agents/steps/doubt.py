@@ -403,6 +403,8 @@ class DoubtSettler:
             )
         withheld = self.outcomes.withheld(call)
         yield from self.outcomes.record(*opening, *withheld, *map(Tell, commands))
+        if self._is_parents(old):
+            self.ledger.adopted[call.number] = old
 
     def _is_parents(self, step: Step) -> bool:
         parent = self.settings.parent

@@ -158,6 +158,8 @@ class Ledger(OpenCalls):
         """Path that a strict replay must follow; None in any other mode."""
         self.skipped: set[int] = set()
         """Steps of loop items skipped as done, and steps whose outcomes later calls adopted."""
+        self.adopted: dict[int, Step] = {}
+        """Steps of a fork's parent whose outcomes this session adopted, by the fork's steps."""
         self.met: set[int] = set()
         """Open steps that a replay has reached, which cannot be answered."""
         self.parent_calls: dict[str, Step] = {}
@@ -488,7 +490,9 @@ class Ledger(OpenCalls):
 
     @property
     def answered(self) -> set[int]:
-        """Steps from before the session that it did not run again."""
+        """Steps that were answered from the record: those from before the session that it did not
+        run again, and those that adopted an outcome of a fork's parent.
+        """
         with self.lock:
             steps = self.state.steps
             received = (
@@ -496,11 +500,11 @@ class Ledger(OpenCalls):
                 for number in self.received
                 if (steps[number].outcome_version or self.opened + 1) <= self.opened
             )
-            return with_bodies(self.skipped.union(received), steps)
+            return with_bodies(self.skipped.union(received, self.adopted), steps)
 
     @property
     def answered_ranges(self) -> Ranges | None:
-        """The same steps as ranges, to record; None for an agent's first session."""
+        """The answered steps as ranges, to record; None for an agent's first session."""
         with self.lock:
             return ranges(self.answered) if self.state.epoch > 1 else None
 

@@ -173,7 +173,7 @@ WITH RECURSIVE families AS (
     LEFT JOIN events AS l
         ON l.run = s.run AND l.agent = s.agent AND l.epoch = s.epoch
         AND l.known_as = 'agent.left.v1' AND l.position > s.position
-), given AS (
+), answers AS (
     -- A fork has no rows for its parent's steps before the cut: the nearest ancestor's row counts.
     SELECT x.run, x.agent, x.epoch, x.answered, p.step, arg_min(p, f.depth) AS s
     FROM ends AS x
@@ -181,12 +181,20 @@ WITH RECURSIVE families AS (
     JOIN steps AS p ON p.run = f.member AND p.agent = x.agent
     WHERE len(list_filter(x.answered, lambda r: p.step BETWEEN r[1] AND r[2])) > 0
     GROUP BY x.run, x.agent, x.epoch, x.answered, p.step
+), given AS (
+    -- An adopted outcome has the usage of the step that ran, in the run or an ancestor.
+    SELECT a.run, a.agent, a.epoch, a.answered, a.step, any_value(a.s) AS s, coalesce(arg_min(p, f.depth) FILTER (p.run IS NOT NULL), any_value(a.s)) AS of
+    FROM answers AS a
+    LEFT JOIN families AS f ON f.run = a.run AND a.s.reused_step IS NOT NULL
+    LEFT JOIN steps AS p ON p.run = f.member AND p.agent = a.agent AND p.step = a.s.reused_step
+        AND p.reused_step IS NULL AND p.tool = a.s.tool AND p.arguments IS NOT DISTINCT FROM a.s.arguments
+    GROUP BY a.run, a.agent, a.epoch, a.answered, a.step
 ), priced AS (
     SELECT
         g.run, g.agent, g.epoch, g.step,
-        any_value(g.s.input_tokens) * arg_max(p.amount, p.since) FILTER (p.usage = 'input_tokens')
+        any_value(g.of.input_tokens) * arg_max(p.amount, p.since) FILTER (p.usage = 'input_tokens')
             AS cost_in,
-        any_value(g.s.output_tokens) * arg_max(p.amount, p.since) FILTER (p.usage = 'output_tokens')
+        any_value(g.of.output_tokens) * arg_max(p.amount, p.since) FILTER (p.usage = 'output_tokens')
             AS cost_out
     FROM given AS g
     JOIN runs AS r ON r.run = g.run
@@ -197,21 +205,21 @@ WITH RECURSIVE families AS (
         SELECT model, usage, since, arg_max(amount, version) AS amount FROM prices
         WHERE currency = 'USD' AND usage IN ('input_tokens', 'output_tokens')
         GROUP BY model, usage, since
-    ) AS p ON p.model = m.model AND p.since <= g.s.requested_at
-    WHERE g.s.cost IS NULL
+    ) AS p ON p.model = m.model AND p.since <= g.of.requested_at
+    WHERE g.of.cost IS NULL
     GROUP BY g.run, g.agent, g.epoch, g.step
 ), summed AS (
     SELECT
         g.run, g.agent, g.epoch, count(*) AS calls,
         count(*) FILTER (g.s.effects IN ('idempotent', 'reconcile', 'once')
             AND g.s.kind NOT IN ('aggregate', 'board', 'memory', 'team')) AS effects,
-        count(*) FILTER (coalesce(g.s.input_tokens, g.s.output_tokens) IS NOT NULL) AS calls_with_tokens,
-        fsum(g.s.input_tokens) AS input_tokens, fsum(g.s.output_tokens) AS output_tokens,
-        count(coalesce(g.s.cost, (p.cost_in + p.cost_out) / 1e6)) AS calls_with_cost,
-        fsum(coalesce(g.s.cost, (p.cost_in + p.cost_out) / 1e6)) AS cost,
-        count(g.s.duration_ms) AS calls_with_seconds,
+        count(*) FILTER (coalesce(g.of.input_tokens, g.of.output_tokens) IS NOT NULL) AS calls_with_tokens,
+        fsum(g.of.input_tokens) AS input_tokens, fsum(g.of.output_tokens) AS output_tokens,
+        count(coalesce(g.of.cost, (p.cost_in + p.cost_out) / 1e6)) AS calls_with_cost,
+        fsum(coalesce(g.of.cost, (p.cost_in + p.cost_out) / 1e6)) AS cost,
+        count(g.of.duration_ms) AS calls_with_seconds,
         -- The time of a tool's body is part of the enclosing call's.
-        fsum(g.s.duration_ms) FILTER (g.s.parent_step IS NULL OR len(list_filter(g.answered,
+        fsum(g.of.duration_ms) FILTER (g.s.parent_step IS NULL OR len(list_filter(g.answered,
             lambda r: g.s.parent_step BETWEEN r[1] AND r[2])) = 0) / 1e3 AS seconds
     FROM given AS g
     LEFT JOIN priced AS p USING (run, agent, epoch, step)

@@ -90,9 +90,16 @@ WITH placed AS (
 ), per_experiment AS (
     SELECT
         r.experiment, count(*) AS runs, count(DISTINCT r.arm) AS arms, count(m.run) AS modelled, count(d.run) AS declared,
-        count(c.run) AS scored, count(s.run) AS answered, count(w.run) AS timed, count(u.run) AS costed
+        count(c.run) AS scored, count(s.run) AS answered, count(w.run) AS timed, count(u.run) AS costed,
+        if(sum(n.calls) > 0, concat(counted(sum(n.calls), 'model call'), ' without a field model in its arguments or result'),
+            'no model is recorded') AS unnamed
     FROM placed AS r
     LEFT JOIN (SELECT DISTINCT run FROM answering_models WHERE role <> 'user') AS m ON m.run = r.run
+    LEFT JOIN (
+        SELECT run, count(*) AS calls FROM steps
+        WHERE kind = 'model' AND reused_step IS NULL AND coalesce(nullif(result->>'$.model', ''), arguments->>'$.model', '') = ''
+        GROUP BY run
+    ) AS n ON n.run = r.run
     LEFT JOIN (SELECT DISTINCT a.run FROM answering_models AS a SEMI JOIN declared_models AS x ON x.run = a.run AND x.of_user = (a.role = 'user')) AS d ON d.run = r.run
     LEFT JOIN (SELECT run FROM checked_scores UNION SELECT run FROM claimed_scores WHERE run IS NOT NULL) AS c ON c.run = r.run
     LEFT JOIN (SELECT run FROM messages WHERE message_role = 'assistant' GROUP BY run HAVING count(*) >= 2) AS s ON s.run = r.run
@@ -144,7 +151,7 @@ UNION ALL
 SELECT v.topic, t.experiment, v.looked, v.what, if(v.looked > 0, NULL, v.why_not)
 FROM per_experiment AS t
 CROSS JOIN LATERAL (VALUES
-    ('models', t.modelled, 'runs whose model is recorded', 'no model is recorded', true),
+    ('models', t.modelled, 'runs whose model is recorded', t.unnamed, true),
     ('models', t.declared, 'runs whose model is recorded and declared', 'no model is both recorded and declared', true),
     ('scores', t.scored, 'scores with stored checks or claims', 'no checks are stored beside its scores, and nothing is claimed of them', false),
     ('selection', t.runs, 'trials', NULL, true),
@@ -152,14 +159,14 @@ CROSS JOIN LATERAL (VALUES
     ('times', t.timed, 'runs with times of their source', 'no times of a source are recorded', true),
     ('failures', if(t.arms > 1, t.runs, 0), 'trials', 'it has one arm', true),
     ('costs', t.costed, 'runs whose model has a stated price',
-        if(t.modelled = 0, 'no model is recorded', 'no price is stated of a model that answered'), false)
+        if(t.modelled = 0, t.unnamed, 'no price is stated of a model that answered'), false)
 ) AS v(topic, looked, what, why_not, of_arms)
 WHERE (v.what <> 'runs whose model is recorded and declared' OR t.modelled > 0) AND (t.experiment IS NOT NULL OR NOT v.of_arms)
 UNION ALL
 SELECT v.topic, t.experiment, 0, 'runs', concat(v.why_not, ' in ', t.runs - v.looked, ' of ', t.runs, ' runs')
 FROM per_experiment AS t
 CROSS JOIN LATERAL (VALUES
-    ('models', t.modelled, 'no model is recorded'),
+    ('models', t.modelled, t.unnamed),
     ('models', if(t.declared < t.modelled, t.declared, 0), 'no model is both recorded and declared'),
     ('scores', t.scored, 'no checks are stored beside the score, and nothing is claimed of it'),
     ('copies', t.answered, 'there are no two answers'),
