@@ -18,7 +18,12 @@ def test_apply_and_show(call):
     """
     made = call("roles", "apply", EXAMPLE, "--json")
     names = ["researcher", "analyzer", "writer", "auditor"]
-    assert made.lines == [{"role": name, "applied": True} for name in names]
+    assert [(line["role"], line["applied"]) for line in made.lines] == [
+        (name, True) for name in names
+    ]
+    uncovered = {line["role"]: line["uncovered"] for line in made.lines}
+    assert "agent.handed_off: payload" in uncovered["analyzer"]  # masks results of calls
+    assert uncovered["researcher"] == []
     again = call("roles", "apply", EXAMPLE)
     assert again.code == 0
     assert again.out.count("has these rules already") == 4

@@ -439,3 +439,130 @@ def test_bytes_are_stable():
     assert served(lines) == served(iter(lines))
     assert served(lines).events == 2
     assert served(lines).digest == "ZrNUawROjfNf1oMVuJyxk-ps"
+
+
+# ---------------------------------------------------------------- calls in exchanges with models
+
+CALL = Mask("calls", ("step.requested",), ("arguments.password",))
+RESULT = Mask("results", ("step.completed",), ("result.password",))
+TEXT = '{"user": "ada", "password": "hunter2"}'
+VALUE = json.loads(TEXT)
+
+ASKED = {
+    "chat": {"tool_calls": [{"id": "1", "type": "function", "function": {"arguments": TEXT}}]},
+    "chat, in parts": {
+        "delta": {"tool_calls": [{"function": {"arguments": '"password": "hunter'}}]}
+    },
+    "messages": {"content": [{"type": "tool_use", "id": "1", "name": "login", "input": VALUE}]},
+    "messages, in parts": {"delta": {"type": "input_json_delta", "partial_json": '"hunter2"'}},
+    "responses": [{"type": "function_call", "call_id": "1", "name": "login", "arguments": TEXT}],
+    "responses, in parts": {"type": "response.function_call_arguments.delta", "delta": "hunter2"},
+    "google": {"parts": [{"functionCall": {"name": "login", "args": VALUE}}]},
+    "bedrock": {"toolUse": {"toolUseId": "1", "name": "login", "input": VALUE}},
+    "langchain": {"kwargs": {"tool_calls": [{"name": "login", "args": VALUE, "id": "1"}]}},
+    "pydantic": {"parts": [{"part_kind": "tool-call", "tool_name": "login", "args": VALUE}]},
+    "facts": {"end": {"facts": {"tool_calls": [{"name": "login", "arguments": VALUE}]}}},
+    "as transferred": {"chunk": {"data": "hunter2", "ms": [1]}},
+    "by reference": {"messages": {"$parts": {"size": 9, "of": ["hunter2"]}}},
+    "typed": {"$value": {"tag": "a.call.v1", "data": {"name": "login", "args": VALUE}}},
+}
+SENT = {
+    "chat": {"role": "tool", "tool_call_id": "1", "content": TEXT},
+    "chat, no JSON": {"role": "tool", "tool_call_id": "1", "content": "password: hunter2"},
+    "messages": {
+        "type": "tool_result",
+        "tool_use_id": "1",
+        "content": [{"type": "text", "text": TEXT}],
+    },
+    "responses": {"type": "function_call_output", "call_id": "1", "output": TEXT},
+    "google": {"functionResponse": {"name": "login", "response": VALUE}},
+    "google, wrapped": {"functionResponse": {"name": "login", "response": {"result": VALUE}}},
+    "bedrock": {"toolResult": {"toolUseId": "1", "content": [{"json": VALUE}, {"text": TEXT}]}},
+    "mcp": {"type": "tool_result", "content": json.dumps({"content": [{"text": TEXT}]})},
+    "as transferred": {"chunk": {"base64": "aHVudGVyMg==hunter2", "ms": [1], "sizes": []}},
+}
+
+
+def of_exchange(mask: Mask, tag: str, data: Any) -> str:
+    """Return an event of ada's as a role with a mask is shown it."""
+    rules = RoleDefined(sees=(RoleRule("all", ("**",)),), masks=(mask,), clearance="secret")
+    role_check.check(rules)
+    made = happened(tag, data)
+    return shown(judge(rules, made.facts), bytes(made.data), KEY).decode()
+
+
+@pytest.mark.parametrize("how", list(Masking))
+@pytest.mark.parametrize(
+    ("mask", "exchange"),
+    [
+        *(pytest.param(CALL, each, id=f"asked for: {name}") for name, each in ASKED.items()),
+        *(pytest.param(RESULT, each, id=f"sent: {name}") for name, each in SENT.items()),
+    ],
+)
+def test_a_mask_of_a_call_holds_in_exchanges_with_models(mask, exchange, how):
+    """In requests, answers and messages; in arguments and results that are JSON, only the masked
+    field is.
+    """
+    cuts = how is Masking.TRUNCATE
+    mask = msgspec.structs.replace(mask, how=how, characters=3 if cuts else None)
+    text = json.dumps(exchange)
+    for tag, data in (
+        ("step.requested.v1", {"step": 1, "arguments": {"body": {"messages": [exchange]}}}),
+        ("step.completed.v1", {"step": 1, "result": exchange, "digest": "of hunter2"}),
+        ("step.yielded.v1", {"step": 1, "index": 0, "items": [exchange]}),
+        ("message.added.v1", {"role": "assistant", "content": [exchange], "fields": exchange}),
+        ("checkpoint.saved.v1", {"name": "state", "data": {"messages": [exchange]}}),
+        ("agent.handed_off.v1", {"to": "bob", "payload": {"history": [exchange]}}),
+        ("board.put.v1", {"value": [exchange]}),
+    ):
+        shown_text = of_exchange(mask, tag, data)
+        assert "hunter2" not in shown_text, tag
+        if "ada" in text:
+            assert "ada" in shown_text, tag
+
+
+def test_a_masked_result_is_masked_in_items_and_messages():
+    """A stream's items and the message that gives a result to a model are that result."""
+    items = of_exchange(RESULT, "step.yielded.v1", {"step": 1, "index": 0, "items": [VALUE]})
+    assert json.loads(items)["items"] == [{"user": "ada"}]
+    sent = {"role": "tool", "content": TEXT, "fields": {"tool_call_id": "1"}}
+    message = json.loads(of_exchange(RESULT, "message.added.v1", sent))
+    assert json.loads(message["content"]) == {"user": "ada"}
+    said = {"role": "user", "content": TEXT}
+    assert json.loads(of_exchange(RESULT, "message.added.v1", said)) == said
+    whole = msgspec.structs.replace(RESULT, fields=("result",))
+    assert "content" not in json.loads(of_exchange(whole, "message.added.v1", sent))
+
+
+def test_a_hash_of_a_call_is_the_same_in_the_exchange():
+    """Equal arguments have equal hashes, in the request of a model and in the call."""
+    mask = msgspec.structs.replace(CALL, how=Masking.HASH)
+    call = json.loads(of_exchange(mask, "step.requested.v1", {"step": 1, "arguments": VALUE}))
+    answer = {"step": 2, "result": ASKED["chat"]}
+    [asked] = json.loads(of_exchange(mask, "step.completed.v1", answer))["result"]["tool_calls"]
+    assert json.loads(asked["function"]["arguments"]) == call["arguments"]
+
+
+def test_arguments_that_only_look_like_a_call_stay():
+    """A tool's own arguments are masked by their path alone."""
+    plain = {"name": "ada", "input": "text", "content": "text", "args": "text"}
+    made = of_exchange(CALL, "step.requested.v1", {"step": 1, "arguments": plain})
+    assert json.loads(made) == {"step": 1, "arguments": plain}
+
+
+def test_what_masks_of_calls_do_not_cover_is_listed():
+    """Fields that the role sees, and that no mask hides as a whole; none without such a mask."""
+    sees = (RoleRule("r", ("step.*", "board.put", "message.added"), fields=None),)
+    rules = RoleDefined(sees=sees, masks=(CALL,))
+    assert check.uncovered(rules) == [
+        "board.put: value",
+        "message.added: content, fields",
+        "step.attempted: error",
+        "step.failed: error",
+        "step.in_doubt: error",
+    ]
+    errors = Mask("errors", ("step.*",), ("error",))
+    values_of_keys = Mask("values", ("board.*",), ("value",))
+    rules = RoleDefined(sees=sees, masks=(CALL, errors, values_of_keys))
+    assert check.uncovered(rules) == ["message.added: content, fields"]
+    assert check.uncovered(RoleDefined(sees=sees)) == []

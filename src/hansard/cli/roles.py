@@ -84,7 +84,9 @@ async def apply(
     async with beginning() as workspace:
         for name, is_new in (await role_rules.apply_all(workspace, rules, by=by)).items():
             text = f"role {name} has these rules{'' if is_new else ' already'}"
-            output.show({"role": name, "applied": is_new}, text)
+            texts = role_file.uncovered(rules[name])
+            answer = {"role": name, "applied": is_new, "uncovered": texts}
+            output.show(answer, [text, *_uncovered(texts)])
 
 
 @roles.command()
@@ -129,6 +131,17 @@ def _rules(listing: reads.Roles) -> Iterator[Part]:
     for role in listing.roles:
         yield Hint(f"version {role.version}, as of position {listing.position}")
         yield _file(role)
+        yield from _uncovered(role_file.uncovered(role.rules) if role.rules is not None else [])
+
+
+def _uncovered(fields: list[str]) -> Iterator[Part]:
+    """Yield a hint on the fields in which masks of calls do not hold."""
+    if fields:
+        yield Hint(
+            "its masks of calls do not hold in these fields, where a program or an error may have "
+            f"put a copy of a masked value: {'; '.join(fields)}; mask such a field as a whole: "
+            "kinds and fields of a mask of its own"
+        )
 
 
 def _file(role: reads.Role) -> str:

@@ -31,6 +31,7 @@ from hansard.domain.roles.view import (
     KEY_BYTES_MIN,
     Facts,
     FieldPlan,
+    FieldWay,
     aggregate_of,
     check_key,
     data_fields,
@@ -198,7 +199,7 @@ class Feed:
             if plan is None or recorded.enc is not None:
                 continue
             if forked and recorded.type == RunForked.tag:
-                plan = {**plan, "at": ([()], [])}
+                plan = {**plan, "at": FieldWay()}
             self._ids.add(recorded.id, commit.id)
             number = versions.setdefault(name, Versions()).add(version)
             first = first or number
@@ -354,7 +355,7 @@ class Feed:
 # A role's name is one token as in subjects. The feed's state names things that the role may not
 # see, so it is stored outside of the tables, and of the folder that queries are answered from.
 
-FORMAT = "4"
+FORMAT = "5"
 """Version of how events are shown and of the stored state; older tables are rebuilt."""
 
 _encoder = msgspec.json.Encoder(order="deterministic")

@@ -37,6 +37,7 @@ from hansard.domain.roles.model import (
     segment_matches,
     tool_matches,
 )
+from hansard.domain.steps import Failure
 from hansard.domain.team import (
     TASKS_KEY,
     Circle,
@@ -221,6 +222,52 @@ def repeats(tag: str, kinds: tuple[str, ...], paths: tuple[str, ...]) -> bool:
         for path in paths
         for kind in reached(other, path)
     )
+
+
+_CALL_FIELDS = frozenset({"arguments", "items", "result"})
+
+
+def text_fields(tag: str) -> tuple[str, ...]:
+    """Return the fields of a known kind that hold values of a program, or an error, other than a
+    call's arguments and results.
+    """
+    if tag.partition(".")[0] in APART:
+        return ()
+    hidden = elsewhere(tag) | (_CALL_FIELDS if tag in kinds_of(CALLS) else frozenset())
+    return tuple(
+        field
+        for field in known()[tag].__struct_encode_fields__
+        if field not in hidden and holds_values(tag, field)
+    )
+
+
+def holds_values(tag: str, field: str) -> bool:
+    """Return whether a field of a known kind holds any values of a program, or an error."""
+    return any(
+        isinstance(kind, inspect.RawType | inspect.AnyType)
+        or (isinstance(kind, inspect.StructType) and kind.cls is Failure)
+        or (isinstance(kind, inspect.VarTupleType) and isinstance(kind.item_type, inspect.RawType))
+        for kind in reached(tag, field)
+    )
+
+
+Paths = tuple[tuple[tuple[str, ...], ...], ...]
+"""Paths of segments."""
+
+
+@lru_cache(maxsize=4_096)
+def call_paths(kinds: tuple[str, ...], paths: tuple[str, ...]) -> tuple[Paths, Paths]:
+    """Return the paths into the arguments and into the results of calls, for a mask's kinds and
+    paths. The items of a stream are a result, too.
+    """
+    tags = {tag for tag in kinds_of(kinds) if tag in kinds_of(CALLS)}
+    inside: dict[str, Paths] = {"arguments": (), "result": (), "items": ()}
+    for field in inside:
+        named = {tag for tag in tags if holds_values(tag, field)}
+        parsed = [read(path, DOT).segments for path in paths if named]
+        inside[field] = tuple(each[1:] for each in parsed if segment_matches(each[0], field))
+    results = dict.fromkeys((*inside["result"], *inside["items"]))
+    return inside["arguments"], tuple(results)
 
 
 _TEXTS = (

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, assert_never, get_args
 
@@ -45,15 +45,28 @@ from hansard.domain.roles.authorize import (
     DIGESTS,
     SIZES,
     Permission,
+    call_paths,
     elsewhere,
+    holds_values,
     is_whole,
     known,
     names_family,
     repeats,
+    text_fields,
     touches,
     unversioned,
 )
 from hansard.domain.roles.check import SEPARATORS
+from hansard.domain.roles.masking import (
+    MISSING,
+    CallMasker,
+    CallMasks,
+    Masked,
+    Masks,
+    Remaining,
+    may_hold_calls,
+    walk,
+)
 from hansard.domain.roles.model import (
     DOT,
     NONE,
@@ -76,7 +89,8 @@ from hansard.domain.roles.model import (
 # all of them are shown; every mask that matches applies, whichever rule shows the event. Served
 # views (`view.*`) are matched only by rules whose `kinds` name them explicitly. The role's
 # clearance precedes all rules: an event with a higher label is not seen. A mask of a call's fields
-# applies to every event about a call that repeats them.
+# applies to every event about a call that repeats them, and wherever an event has a call that a
+# model asked for, or a result that it was sent.
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,7 +212,7 @@ class Verdict(msgspec.Struct, frozen=True):
     `rule` is the first that matches, `rules` are all. `fields` are the paths shown, None is all;
     `names` are the fields of the kind that may be shown at all: neither those that reveal other
     events, nor those that this version does not know. `whole` is true if the role sees the whole
-    record, as it is.
+    record, as it is. `calls` are the masks of calls that apply inside its values.
     """
 
     visible: bool
@@ -208,6 +222,7 @@ class Verdict(msgspec.Struct, frozen=True):
     masks: tuple[Mask, ...] = ()
     names: frozenset[str] = frozenset()
     whole: bool = False
+    calls: tuple[Mask, ...] = ()
 
 
 UNSEEN = Verdict(visible=False)
@@ -229,15 +244,30 @@ def judge(rules: RoleDefined | None, facts: Facts) -> Verdict:
     if all(rule.fields is not None for rule in matching):
         fields = tuple(dict.fromkeys(path for rule in matching for path in rule.fields or ()))
     masks = tuple(mask for mask in rules.masks if not unmet_conditions(mask, facts))
-    shown = _names(facts.tag, matching, fields, masks)
-    return Verdict(True, names[0], names, fields, masks, shown)  # noqa: FBT003 -- that it is visible
+    calls = tuple(
+        mask
+        for mask in rules.masks
+        if any(call_paths(mask.kinds, mask.fields))
+        and not unmet_conditions(msgspec.structs.replace(mask, kinds=(REST,)), facts)
+    )
+    shown = _names(facts.tag, matching, fields, masks, calls)
+    return Verdict(
+        visible=True,
+        rule=names[0],
+        rules=names,
+        fields=fields,
+        masks=masks,
+        names=shown,
+        calls=calls,
+    )
 
 
 def shows_whole(verdict: Verdict, field: str) -> bool:
     """Return whether all of a field is shown, as it is on record."""
     if not verdict.visible or verdict.whole:
         return verdict.visible
-    return field in verdict.names and _is_clear(field, verdict.fields, verdict.masks)
+    is_clear = not verdict.calls and _is_clear(field, verdict.fields, verdict.masks)
+    return field in verdict.names and is_clear
 
 
 def clearance(rules: RoleDefined) -> Confidentiality:
@@ -270,12 +300,16 @@ def sees_all(rules: RoleDefined) -> bool:
 
 
 def _names(
-    tag: str, matching: list[RoleRule], fields: tuple[str, ...] | None, masks: tuple[Mask, ...]
+    tag: str,
+    matching: list[RoleRule],
+    fields: tuple[str, ...] | None,
+    masks: tuple[Mask, ...],
+    calls: tuple[Mask, ...],
 ) -> frozenset[str]:
     """Return the known fields of a kind without those that reveal other events or hidden fields."""
     hidden = set(elsewhere(tag))
     for field, source in DIGESTS.get(tag, {}).items():
-        if not _is_clear(source, fields, masks):
+        if (calls and holds_values(tag, source)) or not _is_clear(source, fields, masks):
             hidden.add(field)
     for field, source in SIZES.get(tag, {}).items():
         named = any(touches(rule.fields, field) for rule in matching if rule.fields is not None)
@@ -376,9 +410,19 @@ def _of_data(verdict: Verdict, facts: Facts) -> list[str]:
     unshown = [field for field in facts.fields if field not in verdict.names]
     if unshown:
         lines.append(f"not shown, since it reveals other events or fields: {', '.join(unshown)}")
-    for mask in verdict.masks:
+    for mask in dict.fromkeys((*verdict.masks, *verdict.calls)):
         how = mask.how.value + (f" to {mask.characters}" if mask.characters is not None else "")
-        lines.append(f"mask {mask.name!r}: {how} {', '.join(mask.fields)}")
+        where = "" if mask in verdict.masks else ", in the calls that it repeats"
+        lines.append(f"mask {mask.name!r}: {how} {', '.join(mask.fields)}{where}")
+    texts = [
+        field
+        for field in text_fields(facts.tag)
+        if verdict.calls
+        and field in facts.fields
+        and _is_clear(field, verdict.fields, verdict.masks)
+    ]
+    if texts:
+        lines.append(f"no mask of a call holds in a text of {', '.join(texts)}")
     return lines
 
 
@@ -503,135 +547,6 @@ def _plain(raw: msgspec.Raw) -> Any:
         return _value.decode(raw)
     except (msgspec.DecodeError, RecursionError):
         return None
-
-
-Remaining = tuple[tuple[str, ...], ...]
-"""The segments of a path that remain; () is its end."""
-
-MISSING: Any = object()
-"""Replaces a value that is not shown."""
-
-_LISTS = frozenset({"$tuple", "$set", "$frozenset"})
-
-
-class Masked(msgspec.Struct, frozen=True):
-    """A value that masks apply to."""
-
-    value: Any
-    masks: tuple[Mask, ...]
-
-
-Masks = list[tuple[Remaining, Mask]]
-Apply = Callable[[Masked], Any]
-"""Returns the form of a masked value; it may be MISSING."""
-
-
-def walk(value: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
-    """Return the visible part of a plain value. Masks of inner values apply before those of outer
-    ones.
-    """
-    here = tuple(mask for rest, mask in masks if not rest)
-    deeper = [(rest, mask) for rest, mask in masks if rest]
-    if () in shows:
-        shows = [()]
-    match value:
-        case {"$append": dict() as tail} if len(value) == 1:
-            # The extended step, the count and the digest reveal another event.
-            items = walk(tail.get("items"), shows, deeper, apply)
-            out = items if items is MISSING else {"$append": {"items": items}}
-        case {"$value": {"tag": str(), "data": data} as tail} if len(value) == 1:
-            into, whole = _through(data, deeper)
-            kept = walk(data, shows, into, apply)
-            out = kept if kept is MISSING else {"$value": {**tail, "data": kept}}
-            if whole and out is not MISSING:
-                out = apply(Masked(out, whole))
-        case {"$parts": dict() as tail} if len(value) == 1:
-            # Too large to assemble, damaged, or in a blob: no path leads into it, and its ranges
-            # belong to other events.
-            of = tail.get("of")
-            own = [it for it in of if isinstance(it, str | dict)] if isinstance(of, list) else []
-            shown = {"$parts": {"size": tail.get("size"), "of": own}}
-            out = _leaf(shown, shows, deeper, apply)
-        case {"$map": list() as pairs} if len(value) == 1:
-            pairs_shown = [_pair(pair, shows, deeper, apply) for pair in pairs]
-            out = _or_missing({"$map": _there(pairs_shown)}, shows, empty=not _there(pairs_shown))
-        case dict() if len(value) == 1 and next(iter(value))[:1] == "$":
-            [(tag, inner)] = value.items()
-            if tag in _LISTS and isinstance(inner, list):
-                kept = _there([walk(item, shows, deeper, apply) for item in inner])
-                out = _or_missing({tag: kept}, shows, empty=not kept)
-            else:
-                out = _leaf(value, shows, deeper, apply)
-        case dict():
-            entries = {name: _entry(name, it, shows, deeper, apply) for name, it in value.items()}
-            shown = {name: it for name, it in entries.items() if it is not MISSING}
-            out = _or_missing(shown, shows, empty=not shown)
-        case list():
-            kept = _there([walk(item, shows, deeper, apply) for item in value])
-            out = _or_missing(kept, shows, empty=not kept)
-        case _:
-            out = _leaf(value, shows, deeper, apply)
-    if out is MISSING or not here:
-        return out
-    return apply(Masked(out, here))
-
-
-def _through(data: Any, masks: Masks) -> tuple[Masks, tuple[Mask, ...]]:
-    """Return the masks that apply inside a registered type's data, and those that mask the whole
-    value.
-
-    A path of the latter has no name in the data, and its value may be anywhere in it (a frame's
-    column in its bytes).
-    """
-    names = list(data) if isinstance(data, dict) else []
-    into: Masks = []
-    whole: list[Mask] = []
-    for rest, mask in masks:
-        if any(segment_matches(rest[0], name) for name in names):
-            into.append((rest, mask))
-        else:
-            whole.append(mask)
-    return into, tuple(whole)
-
-
-def _there(items: list[Any]) -> list[Any]:
-    return [item for item in items if item is not MISSING]
-
-
-def _or_missing(value: Any, shows: list[Remaining], *, empty: bool) -> Any:
-    """Return a container; MISSING where only parts of it are shown and none of them exist."""
-    return MISSING if empty and shows != [()] else value
-
-
-def _leaf(value: Any, shows: list[Remaining], deeper: Masks, apply: Apply) -> Any:
-    if shows != [()]:
-        return MISSING
-    if not deeper or value is None or isinstance(value, bool | int | float):
-        return value
-    masks = tuple(mask for _, mask in deeper)
-    if any(mask.how is Masking.TRUNCATE for mask in masks) and isinstance(value, str):
-        return MISSING  # the mask names a text inside; a cut would be of another text
-    return apply(Masked(value, masks))
-
-
-def _entry(name: str, value: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
-    below = shows if shows == [()] else [s[1:] for s in shows if segment_matches(s[0], name)]
-    if not below:
-        return MISSING
-    inside = [(rest[1:], mask) for rest, mask in masks if segment_matches(rest[0], name)]
-    return walk(value, below, inside, apply)
-
-
-def _pair(pair: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
-    """Return a map's visible key and value. A key that is no text or integer may match any mask."""
-    match pair:
-        case [str() | int() as key, value] if not isinstance(key, bool):
-            kept = _entry(str(key), value, shows, masks, apply)
-        case [_, value] if shows == [()] and all(it.how is not Masking.TRUNCATE for _, it in masks):
-            kept = walk(value, shows, [((), mask) for _, mask in masks], apply)
-        case _:
-            return MISSING
-    return MISSING if kept is MISSING else [pair[0], kept]
 
 
 KEY_BYTES_MIN = 32
@@ -797,32 +712,53 @@ def shown_fields(
     return shown_by_plan(ways(verdict), fields, key)
 
 
-FieldPlan = dict[str, tuple[list[Remaining], Masks]]
-"""The visible fields by name: the paths into each that are shown, and those that are masked."""
+class FieldWay(msgspec.Struct, frozen=True):
+    """How a field is shown: the paths into it that are shown, those that are masked, and the masks
+    of calls in it.
+    """
+
+    shows: list[Remaining] = msgspec.field(default_factory=lambda: [()])
+    masks: Masks = []
+    calls: CallMasks | None = None
+
+
+FieldPlan = dict[str, FieldWay]
+"""The visible fields by name."""
 
 
 def ways(verdict: Verdict) -> FieldPlan:
     """Return the plan by which a verdict shows each field: for many events with one verdict."""
     plan: FieldPlan = {}
+    calls: CallMasks | None = None
+    if verdict.calls:
+        calls = CallMasks([], [])
+        for mask in verdict.calls:
+            for paths, found in zip(
+                (calls.arguments, calls.results), call_paths(mask.kinds, mask.fields), strict=True
+            ):
+                paths += [(rest, mask) for rest in found]
     for name in verdict.names:
         shows: list[Remaining] = [()]
         if verdict.fields is not None:
             shows = _under(verdict.fields, name)
         masks = [(rest, mask) for mask in verdict.masks for rest in _under(mask.fields, name)]
+        if calls is not None and name == "items":  # those of a stream, in parts
+            masks += calls.results
         is_dropped = any(not rest and mask.how is Masking.DROP for rest, mask in masks)
         if shows and not is_dropped:
-            plan[name] = (shows, masks)
+            plan[name] = FieldWay(shows, masks, calls)
     return plan
 
 
 def shown_by_plan(plan: FieldPlan, fields: Mapping[str, msgspec.Raw], key: bytes | None) -> bytes:
     """Return as `shown_fields`, by a prepared plan and a checked key."""
     out: dict[str, Any] = {}
+    is_result = "role" in fields and _plain(fields["role"]) in ("tool", "function")
     for name, raw in fields.items():
         way = plan.get(name)
         if way is None:
             continue
-        value = _field(*way, raw, key)
+        value = _field(way, raw, key, is_result=is_result and name == "content")
         if value is not MISSING:
             out[name] = value
     return _encoder.encode(out)
@@ -836,14 +772,19 @@ def data_fields(data: bytes) -> dict[str, msgspec.Raw]:
         return {}
 
 
-def _field(shows: list[Remaining], masks: Masks, raw: msgspec.Raw, key: bytes | None) -> Any:
-    """Return one field's visible value, or MISSING."""
-    refers = b"$append" in bytes(raw) or b"$parts" in bytes(raw)
-    if () in shows and not masks and not refers:
+def _field(way: FieldWay, raw: msgspec.Raw, key: bytes | None, *, is_result: bool) -> Any:
+    """Return one field's visible value, or MISSING. is_result: it is a result sent to a model."""
+    data = bytes(raw)
+    refers = b"$append" in data or b"$parts" in data
+    calls = way.calls if is_result or may_hold_calls(data) else None
+    if () in way.shows and not way.masks and calls is None and not refers:
         return raw
     try:
         value = _value.decode(raw)
-        return walk(value, shows, masks, lambda it: _masked(it, key))
+        if calls is not None:
+            masker = CallMasker(calls, lambda it: _masked(it, key))
+            value = masker.result(value) if is_result else masker.value(value)
+        return walk(value, way.shows, way.masks, lambda it: _masked(it, key))
     except (msgspec.DecodeError, RecursionError):
         return MISSING
 
