@@ -61,6 +61,7 @@ LONG = (
     "tests/integrations/test_agent_folder.py",
     "tests/bus/test_replicas.py",
     "tests/faults/test_full_disk.py",
+    "tests/faults/test_partitions.py",
     "tests/faults/test_power_cuts.py",
     "tests/actions/test_hostile_pages.py",
     "tests/actions/test_exported.py",

@@ -31,7 +31,9 @@ from tests.faults._disks import small_disk
 from tests.faults.test_rolls import WRITERS, Ledger
 
 pytestmark = [
-    pytest.mark.thorough(quick="faults/test_rolls.py::test_a_killed_roller_loses_nothing"),
+    pytest.mark.thorough(
+        quick="faults/test_partitions.py::test_nothing_acknowledged_is_lost_in_a_one_way_partition"
+    ),
     pytest.mark.timeout(3_600),
 ]
 

@@ -17,7 +17,7 @@ from tests.faults._inside import Acked
 from tests.faults._whole import holes, repeats, torn, whole_log
 from tests.faults.support import PROGRESS_S, Child, Stage, acks_of, missing, read_acks
 
-pytestmark = pytest.mark.thorough(quick="bus/test_jetstream_faults.py::test_the_answer_was_lost")
+pytestmark = pytest.mark.slow
 
 SEED = 11
 PARTED_S = (3.0, 6.0, 12.0)
