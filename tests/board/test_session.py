@@ -250,32 +250,6 @@ async def _pass(lab):
         time.sleep(1.05)  # noqa: ASYNC251 -- a scenario of the sync client has no loop
 
 
-async def test_what_cannot_be_written_is_refused_with_the_remedy(lab: Lab):
-    """Bad keys, amounts, labels, times and items; nothing of them is written."""
-    async with lab.connect() as record, record.run(run="r") as session:
-        board = board_of(session)
-        with pytest.raises(hansard.errors.BadName, match="hold the run's budgets"):
-            await board.put("budget calls", 1)
-        with pytest.raises(hansard.BadValue, match="whole numbers"):
-            await board.add("n", 0.5)
-        with pytest.raises(hansard.BadValue, match="give seconds"):
-            await board.put("k", 1, ttl_s="soon")
-        with pytest.raises(hansard.BadValue, match="time to live of 0 ms"):
-            await board.put("k", 1, ttl_s=0)
-        with pytest.raises(hansard.BadValue, match="give texts"):
-            await board.put("k", 1, labels={"a": 1})
-        with pytest.raises(hansard.BadValue, match="hashable"):
-            await board.include("s", [1])
-        with pytest.raises(hansard.BadValue, match="use max, min, union"):
-            await board.merge("m", "sum", 1)
-        with pytest.raises(hansard.BadValue, match="for any"):
-            await board.put("k", 1, expected="whatever")
-        await board.add("n")
-        with pytest.raises(hansard.errors.Refused, match="holds a counter, not a list"):
-            await board.append("n", 1)
-        assert await tags_of(record, "r", KeyStream) == ["board.added.v1"]
-
-
 async def test_a_gate_guards_the_board(lab: Lab):
     """A rule sees each operation with its key; a blocked one is recorded and writes nothing."""
     rule = hansard.deny("board.put", where={"key": hansard.one_of("secret")}, name="not yours")

@@ -46,24 +46,6 @@ def wait_for_question(record: Any) -> str:
     pytest.fail("nobody asked")
 
 
-def test_settled(house: House) -> None:
-    """A step in doubt is settled by another restricted agent that may, and is shown it."""
-    house.login("bob")
-
-    @hansard.tool(effects="once")
-    def send() -> object:
-        raise TimeoutError
-
-    with pytest.raises(TimeoutError), house.connect() as record, record.run("w", run="r1"):
-        send()
-    with house.connect("bob") as record:
-        with pytest.raises(hansard.NotFound, match="shown"):
-            record.settle("r1", "ada#7", "happened", result=1)
-        record.settle("r1", "ada#1", "happened", result=(1, 2))
-    with house.connect() as record, record.run(run="r1"):
-        assert send() == (1, 2)
-
-
 def test_view_and_sql(house: House) -> None:
     """A role gets its view of a run; SQL is refused, since this service keeps no databases."""
     with house.connect() as record:

@@ -68,17 +68,6 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_one_alone_never_has_all():
-    """A single principal never has all places, so that the next one finds a place."""
-    bench = Bench()
-    for _ in range(6):
-        await bench.ask("ada")
-    assert bench.served == ["ada", "ada"]
-    await bench.ask("bob")
-    assert bench.served == ["ada", "ada", "bob"]
-    await bench.close()
-
-
 async def test_places_go_in_turn():
     """A principal with many waiting requests is served once for each turn of the others."""
     bench = Bench(replace(BOUNDS, places=2, places_each=1))
