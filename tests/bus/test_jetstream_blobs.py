@@ -56,14 +56,6 @@ async def test_several_at_once(nats: Nats):
     await log.close()
 
 
-async def test_missing(nats: Nats):
-    """A missing blob is NotFound."""
-    log = await nats.log("missing")
-    with pytest.raises(NotFound):
-        await log.blobs.get("0" * 64, 10)
-    await log.close()
-
-
 async def test_wrong_size(nats: Nats):
     """A size that is not the blob's is noticed, both ways."""
     log = await nats.log("wrong-size")

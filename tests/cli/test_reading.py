@@ -66,19 +66,11 @@ def test_runs_that_cannot_be_read_are_counted_where_a_filter_leaves_them_out(cal
 @pytest.mark.parametrize("json", [(), ("--json",)])
 def test_filters_are_shown_where_no_run_matches(call: Call, runs: Runs, json: tuple[str, ...]):
     """The filters as they were understood, and of a name that no run has those that there are."""
-    result = call(
-        "runs",
-        "--status",
-        "failed",
-        "--workflow",
-        "paper-pipelin",
-        "--until",
-        "2020-01-01T00:00:00Z",
-        *json,
-    )
+    narrowed = "--status failed --workflow paper-pipelin --agent researcher_1 --role researcher"
+    result = call("runs", *narrowed.split(), "--until", "2020-01-01T00:00:00Z", *json)
     assert (result.code, result.out) == (0, "")
-    filters = "status failed, workflow 'paper-pipelin', begun until 2020-01-01T00:00:00+00:00"
-    assert f" is: {filters}\n" in result.err
+    filters = "status failed, workflow 'paper-pipelin', agent 'researcher_1', role 'researcher'"
+    assert f" is: {filters}, begun until 2020-01-01T00:00:00+00:00\n" in result.err
     assert (
         "no run has workflow 'paper-pipelin': did you mean 'paper-pipeline'? there are: "
         in result.err

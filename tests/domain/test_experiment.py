@@ -2,8 +2,6 @@
 
 import collections
 import re
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import msgspec
@@ -52,40 +50,12 @@ def an_experiment() -> Decider:
 # ---------------------------------------------------------------- registering
 
 
-def test_a_plan_is_registered_once_and_never_changed():
-    """The same plan again adds nothing; another one is refused, with the differences."""
-    an_experiment().when(registered).then(registered)
-    an_experiment().given(registered).when(registered).then()
-    an_experiment().given(registered, stopped).when(registered).then()
-    other = plan(1, 1, alpha=0.01, planned=60)
-    story = an_experiment().given(registered).when(other)
-    story.then_raises(Refused, saying="alpha 0.05, not 0.01; planned null, not 60")
-    three = an_experiment().given(registered).when(plan(1, 2, 1))
-    three.then_raises(
-        Refused, saying='arms ["a","b"], not ["a","b","c"]; weight of arm \'b\' 1, not 2)'
-    )
-
-
 def test_only_what_is_registered_is_stopped_and_once():
     """Stopping twice is no news; the first reason stays."""
     an_experiment().when(stopped).then_raises(Refused, saying="not registered")
     an_experiment().given(registered).when(stopped).then(stopped)
     later = ExperimentStopped(because="later")
     an_experiment().given(registered, stopped).when(later).then_state(stopped=stopped)
-
-
-def test_parameters_that_mean_the_same_are_the_same_plan():
-    """Spelling and order of parameters' JSON make no other plan; another value does."""
-
-    def with_parameters(raw: bytes) -> ExperimentRegistered:
-        arm = PlannedArm("a", parameters=msgspec.Raw(raw))
-        return ExperimentRegistered(arms=(arm,), metrics=(Metric("m"),))
-
-    registered_plan = an_experiment().given(with_parameters(b'{"a":1,"b":[0.50]}'))
-    registered_plan.when(with_parameters(b'{"b": [5e-1], "a": 1.0}')).then()
-    registered_plan.when(with_parameters(b'{"a":2,"b":[0.5]}')).then_raises(
-        Refused, saying="parameters of arm 'a'"
-    )
 
 
 @given(strategies.experiment_histories, strategies.experiment_commands)
@@ -197,43 +167,6 @@ def test_an_assignment_is_for_ever():
     made = plan(2, 1, 1, salt="2026")
     arms = "".join(arm_of("greeting", made, f"task-{n}").name for n in range(40))
     assert arms == "bacabaaaabbcacacbbbaaaabbaaaabbaaaaacaaa"
-
-
-def test_another_process_gives_the_same_arms():
-    """In a fresh interpreter with another seed of its own hashes."""
-    program = (
-        "from hansard.domain.experiment import *\n"
-        "arms = (PlannedArm('a'), PlannedArm('b', 2))\n"
-        "plan = ExperimentRegistered(arms=arms, metrics=(Metric('m'),))\n"
-        "print(''.join(arm_of('e', plan, f'u{n}').name for n in range(500)))"
-    )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
-            text=True,
-        ).stdout.strip()
-        for seed in ("0", "1")
-    }
-    made = ExperimentRegistered(arms=(PlannedArm("a"), PlannedArm("b", 2)), metrics=(Metric("m"),))
-    assert outputs == {"".join(arm_of("e", made, f"u{n}").name for n in range(500))}
-
-
-@pytest.mark.parametrize(
-    ("unit", "has", "own_unit", "expected"),
-    [
-        ("task", {"task": "t"}, None, "t"),
-        ("task", {"task": "t"}, "t", "t"),
-        ("run", {"task": "t"}, None, "r-1"),
-        ("conversation", {"conversation": "c"}, None, "c"),
-        ("customer", {"task": "t"}, "ada", "ada"),
-    ],
-)
-def test_a_unit_is_what_the_plan_says(unit, has, own_unit, expected):
-    """A unit is the task, the run, the conversation, or the caller's own."""
-    assert experiment.unit_of(plan(1, unit=unit), "r-1", has, own_unit) == expected
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,6 @@ def test_of_an_async_body_in_the_sync_client(stage):
     assert _step(stage).status is StepStatus.IN_DOUBT
 
 
-@pytest.mark.fast(cases=3, slow=0)
 @pytest.mark.parametrize(
     ("error", "status", "safe", "calls"),
     [

@@ -237,6 +237,25 @@ def test_the_circle_of_a_task_a_role_and_a_task():
         decide(state, TaskAdded(task="c", title="t", role="editor", waits_for_roles=("editor",)), 0)
 
 
+def test_a_hand_off_that_closes_a_circle_is_refused():
+    """A hand-off to a role that the task waits for is refused; to another it works."""
+    state = after_commands(
+        TeamState(),
+        TaskAdded(task="x", title="t", role="editor"),
+        claim("eve", "editor"),
+        TaskCompleted(task="x", number=1),
+        TaskAdded(task="d", title="t", role="researcher", waits_for_roles=("editor",)),
+        claim("ada", "researcher"),
+    )
+    with pytest.raises(Refused, match="d -> role editor -> d"):
+        decide(state, TaskHandedOff(task="d", number=1, role="editor"), 0)
+    handed = TaskHandedOff(task="d", number=1, role="writer", given=dump({"x": 1}))
+    state = after_commands(state, handed)
+    assert decide(state, claim("ada", "researcher"), 0) == ()
+    state = after_commands(state, claim("bob", "writer"), agent="bob")
+    assert (state.tasks["d"].number, bytes(state.tasks["d"].given)) == (2, b'{"x":1}')
+
+
 def test_what_waits_for_a_failure_is_blocked_all_the_way():
     """A task whose dependency failed is blocked, and so are its dependents."""
     state = after_commands(
