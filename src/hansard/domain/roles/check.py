@@ -195,7 +195,7 @@ def _check_mask(mask: Mask, sees: tuple[RoleRule, ...]) -> None:
         if cuts and not any(authorize.may_be_text(tag, path) for tag in kinds):
             fact = f"{path!r:.80} is no text, and only a text can be cut"
             raise BadValue(f"fields of {where}", fact, "drop or hash it")
-        inside = sees and any(role_fields.call_paths(mask.kinds, (path,)))
+        inside = sees and any(authorize.call_paths(mask.kinds, (path,)))
         if not inside and not any(_may_show(rule, tag, path) for rule in sees for tag in kinds):
             fact = f"no rule shows {path!r:.80} of {_some(kinds)}"
             raise BadValue(
@@ -220,20 +220,20 @@ def uncovered(rules: RoleDefined) -> list[str]:
     """Return the fields that a role is shown, and in which a text may repeat what its masks of
     calls hide, by kind: `step.failed: error`. Empty if it has no such masks.
     """
-    if not any(any(role_fields.call_paths(mask.kinds, mask.fields)) for mask in rules.masks):
+    if not any(any(authorize.call_paths(mask.kinds, mask.fields)) for mask in rules.masks):
         return []
     lines: list[str] = []
-    for tag in role_fields.known():
+    for tag in authorize.known():
         paths = [
             field
-            for field in role_fields.text_fields(tag)
+            for field in authorize.text_fields(tag)
             if any(_may_show(rule, tag, field) for rule in rules.sees)
             and not any(
                 tag in kinds_of(mask.kinds) and is_whole(mask.fields, field) for mask in rules.masks
             )
         ]
         if paths:
-            lines.append(f"{role_fields.unversioned(tag)}: {', '.join(paths)}")
+            lines.append(f"{authorize.unversioned(tag)}: {', '.join(paths)}")
     return sorted(lines)
 
 
