@@ -486,7 +486,7 @@ SENT = {
 def of_exchange(mask: Mask, tag: str, data: Any) -> str:
     """Return an event of ada's as a role with a mask is shown it."""
     rules = RoleDefined(sees=(RoleRule("all", ("**",)),), masks=(mask,), clearance="secret")
-    role_check.check(rules)
+    check.check(rules)
     made = happened(tag, data)
     return shown(judge(rules, made.facts), bytes(made.data), KEY).decode()
 
