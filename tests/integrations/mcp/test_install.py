@@ -150,16 +150,6 @@ def test_the_users_own_configuration_can_be_changed(call, tmp_path, client, file
         assert "names only commands" in refused.err
 
 
-def test_a_server_of_the_former_transport_is_refused_in_words(call: Call, tmp_path: Path):
-    """An HTTP+SSE server is refused, with the transport's name and the alternative."""
-    entry = {"type": "sse", "url": "https://x.example/sse"}
-    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"far": entry}}))
-    refused = call("mcp", "install", "claude", "far", "--folder", tmp_path)
-    assert refused.code != 0
-    assert "HTTP+SSE" in refused.err
-    assert "streamable HTTP address" in refused.err
-
-
 OF_A_TOKEN = {
     "claude": "Bearer ${PAPERS}",
     "cursor": "Bearer ${env:PAPERS}",
@@ -227,6 +217,11 @@ def test_the_record_at_an_address_is_added_and_taken_out(call: Call, tmp_path: P
         ('{"mcpServers": []}', "time", "is a list"),
         ('{"mcpServers": {"time": {"command": "x"}}}', "tiem", "did you mean 'time'?"),
         ('{"mcpServers": {"time": {"type": "sse", "url": "x"}}}', "time", "HTTP+SSE"),
+        (
+            '{"mcpServers": {"time": {"type": "sse", "url": "x"}}}',
+            "time",
+            "streamable HTTP address",
+        ),
         ('{"mcpServers": {"time": {"url": "x", "oauth": {}}}}', "time", "logs in by oauth"),
         ('{"mcpServers": {"time": {"url": "x", "headers": {"a": 1}}}}', "time", "its headers are"),
         ('{"mcpServers": {"time": 7}}', "time", "no command"),
