@@ -3,7 +3,6 @@
 import asyncio
 import contextvars
 import subprocess
-import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.agents.errors import NoScope, SessionEnded, ToolError
+from hansard.agents.errors import SessionEnded, ToolError
 from hansard.domain.run import RunStatus
 from tests.agents.twins import SyncTool, at_once, plain
 from tests.faults._warm import python
@@ -218,38 +217,6 @@ def test_calls_side_by_side_are_taken_as_in_a_block(lab: Lab) -> None:
 
 async def _both(double: Any) -> list[str]:
     return list(await asyncio.gather(double("x"), double("y")))
-
-
-def test_a_bare_thread_is_refused_while_a_call_is_open(lab: Lab) -> None:
-    """A bare thread is refused while a call is open, as with a block: its position would be
-    random.
-    """
-    if lab.is_async:
-        pytest.skip("the async client's calls are made in its loop")
-    raised: list[BaseException] = []
-
-    def other() -> None:
-        try:
-            inner("x")
-        except NoScope as error:
-            raised.append(error)
-
-    inner = hansard.tool(effects="pure", name="inner")(lambda text: text)
-
-    @hansard.tool(effects="composite")
-    def outer() -> None:
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-
-    async def scenario() -> None:
-        async with lab.connect() as record:
-            session = await record.open(run="r")
-            outer()
-            await session.close()
-
-    play(lab, scenario())
-    assert len(raised) == 1
 
 
 def test_a_block_that_ends_in_another_context_ends(lab: Lab) -> None:
