@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import os
 import random
 import re
@@ -252,6 +253,57 @@ async def test_the_tiers_are_bounded_and_used_in_their_order(tmp_path: Path) -> 
         assert tiers.figures()["L2"].bytes <= 300_000 + 8 * 128 * 1024
     assert tiers.figures()["L1"].evictions > 0
     assert tiers.figures()["L2"].evictions > 0
+
+
+async def test_a_reader_keeps_the_segments_that_another_reader_makes_the_archive_forget(
+    tmp_path: Path,
+):
+    """One reader relies on a segment that a second loaded; a third, of another generation, replaces
+    what is known in between.
+    """
+    store = ObjectStore(str(tmp_path / "archive"))
+    writer = opened(store, tmp_path / "c")
+    stored = [await writer.store(n, Listed(MESSAGES, 1 + n * 100, n * 100 + 100)) for n in range(3)]
+    archive = opened(store, tmp_path / "other")
+    reader = contextvars.ContextVar[str]("reader")
+    reached = {place: asyncio.Event() for place in ("b manifest", "a names", "a manifest")}
+    passed = {place: asyncio.Event() for place in reached}
+
+    async def stop(place: str) -> None:
+        if place in reached:
+            reached[place].set()
+            await passed[place].wait()
+
+    manifest, names = archive.tiers.manifest, store.names
+
+    async def stopped_manifest(name: str) -> segment.Manifest:
+        await stop(f"{reader.get()} manifest")
+        return await manifest(name)
+
+    async def stopped_names(prefix: str, **options: str) -> dict[str, int]:
+        found = await names(prefix, **options)
+        await stop(f"{reader.get()} names")
+        return found
+
+    async def read(name: str, *numbers: int) -> int:
+        reader.set(name)
+        return len(await archive.segments_of([stored[number] for number in numbers]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive.tiers, "manifest", stopped_manifest)
+        patch.setattr(store, "names", stopped_names)
+        b = asyncio.create_task(read("b", 0))
+        await asyncio.wait_for(reached["b manifest"].wait(), 30)
+        a = asyncio.create_task(read("a", 0, 1))
+        await asyncio.wait_for(reached["a names"].wait(), 30)
+        passed["b manifest"].set()
+        assert await b == 1
+        passed["a names"].set()
+        await asyncio.wait_for(reached["a manifest"].wait(), 30)
+        c = asyncio.create_task(read("c", 2))
+        assert await c == 1
+        passed["a manifest"].set()
+        assert await a == 2
 
 
 async def archive_of(tmp_path: Path) -> tuple[WorkspaceArchive, Archived, Path]:

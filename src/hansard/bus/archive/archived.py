@@ -15,7 +15,7 @@ import bisect
 import hashlib
 import itertools
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import BinaryIO, cast
 
@@ -90,29 +90,31 @@ class WorkspaceArchive:
 
     async def segments(self, first: int, last: int) -> list[Manifest]:
         """Return the manifests of the segments that begin at positions `first` to `last`."""
-        names: dict[int, str] = {}
-        for name in await self.tiers.store.names(f"{self.workspace}/log"):
+        known, names = self._segments, dict[int, str]()  # another reader may replace those known
+        after = self._manifest_name(first - 1)
+        for name in await self.tiers.store.names(f"{self.workspace}/log", after=after):
             number = name.rpartition("/")[2].removesuffix(".json")
             if number.isdecimal() and first <= int(number) <= last:
                 names[int(number)] = name
-        new = [begin for begin in names if begin not in self._segments]
+        new = [begin for begin in names if begin not in known]
         manifests = await asyncio.gather(*(self.tiers.manifest(names[begin]) for begin in new))
-        self._segments |= dict(zip(new, manifests, strict=True))
-        return [self._segments[each] for each in sorted(self._segments) if first <= each <= last]
+        known |= dict(zip(new, manifests, strict=True))
+        return [known[each] for each in sorted(known) if first <= each <= last]
 
     async def segments_of(self, generations: Sequence[Archived]) -> list[Manifest]:
         """Return the segments of archived generations. Raises Corrupt unless they hold exactly the
         messages that were archived, ArchiveUnavailable.
         """
-        if any(self._of(each) is None for each in generations):  # another process stored them
-            known = await asyncio.to_thread(self.tiers.known, self.workspace)
-            self._segments = {each.first: each for each in known}
-        if any(self._of(each) is None for each in generations):
-            self._segments = {}  # those on the disk may be of an earlier log
+        known = self._segments
+        if any(_of(each, known) is None for each in generations):  # another process stored them
+            manifests = await asyncio.to_thread(self.tiers.known, self.workspace)
+            known = self._segments = {each.first: each for each in manifests}
+        if any(_of(each, known) is None for each in generations):
+            known = self._segments = {}  # those on the disk may be of an earlier log
             await self.segments(generations[0].first, generations[-1].last)
         segments: list[Manifest] = []
         for each in generations:
-            parts = self._of(each)
+            parts = _of(each, known)
             if parts is None:
                 await self.tiers.demand_any(self.workspace)
                 fact = (
@@ -123,16 +125,6 @@ class WorkspaceArchive:
                 raise Corrupt(f"the archive at {self.place}", fact)
             segments += parts
         return segments
-
-    def _of(self, generation: Archived) -> list[Manifest] | None:
-        """Return the known segments of a generation; None if they are not all of it."""
-        parts = [
-            self._segments[each]
-            for each in sorted(self._segments)
-            if generation.first <= each <= generation.last
-        ]
-        whole = sum(part.count for part in parts) == generation.messages
-        return parts if whole and (not parts or parts[-1].chain == generation.chain) else None
 
     async def _store(self, generation: int, source: Source) -> Archived | None:
         """Store what is missing of a generation; None if another process stored part of it."""
@@ -318,6 +310,13 @@ class WorkspaceArchive:
         self._segments[first] = await self.tiers.manifest(name, index=True)
         _log.info("segment archived", workspace=self.workspace, first=first, last=last, bytes=size)
         return True
+
+
+def _of(generation: Archived, known: Mapping[int, Manifest]) -> list[Manifest] | None:
+    """Return the known segments of a generation; None if they are not all of it."""
+    parts = [known[each] for each in sorted(known) if generation.first <= each <= generation.last]
+    whole = sum(part.count for part in parts) == generation.messages
+    return parts if whole and (not parts or parts[-1].chain == generation.chain) else None
 
 
 class _Writing:

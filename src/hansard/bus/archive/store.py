@@ -130,13 +130,13 @@ class ObjectStore:
         """Return the bytes of an object; None if it does not exist. Raises ArchiveUnavailable."""
         return await self._call("read", name, lambda: self._obstore.head(self._at(), name)["size"])
 
-    async def names(self, prefix: str) -> dict[str, int]:
-        """Return the objects whose names begin with a folder, by name, with their sizes; each page
-        is a call. Raises ArchiveUnavailable.
+    async def names(self, prefix: str, *, after: str | None = None) -> dict[str, int]:
+        """Return the objects whose names begin with a folder, and follow `after`, by name, with
+        their sizes; each page is a call. Raises ArchiveUnavailable.
         """
 
         def begin() -> Any:
-            return self._obstore.list(self._at(), prefix, chunk_size=LIST_MAX)
+            return self._obstore.list(self._at(), prefix, offset=after, chunk_size=LIST_MAX)
 
         pages, names = await self._call("list", prefix, begin) or iter(()), dict[str, int]()
         while page := await self._call("list", prefix, lambda: next(pages, None)):
