@@ -10,7 +10,7 @@ import pytest
 
 from hansard.bus.archive import archive_at
 from hansard.bus.sources import Archived
-from hansard.projections.archived import store_tables, stored_tables, years
+from hansard.projections.archived import query, store_tables, stored_tables, years
 from hansard.projections.errors import Behind
 from hansard.projections.store import Store
 from tests.projections.conftest import Story
@@ -63,3 +63,9 @@ async def test_the_archive_and_the_live_tables_are_one_view(story: Story, tmp_pa
     assert pl.scan_parquet(files).select("position").collect()["position"].max() == ends[-1]
     with duckdb.connect() as con:
         assert con.execute(f"SELECT max(position) FROM '{files}'").fetchall() == [(ends[-1],)]
+    lacks = "FROM archive_lacks"
+    assert (await query(archive, None, lacks))[1:] == ([], [])
+    (tmp_path / "archive" / WORKSPACE / "tables" / f"{ends[0]:020d}.json").unlink()
+    for tables_of in (None, tmp_path / "live.duckdb"):
+        gap = [(1, ends[0])]
+        assert (await query(archive, tables_of, lacks))[1:] == (gap, gap)

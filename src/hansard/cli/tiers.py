@@ -164,10 +164,15 @@ async def sql(
 
     archive = archive_at(config.workspace, place)
     if only_archive:
-        names, rows = await query(archive, None, statement)
+        names, rows, lacks = await query(archive, None, statement)
     else:
         async with published(None) as tables:
-            names, rows = await query(archive, tables.path, statement)
+            names, rows, lacks = await query(archive, tables.path, statement)
+    for first, last in lacks:
+        output.hint(
+            f"the archive at {place} lacks the rows of positions {first:,} to {last:,}, and so "
+            "does this answer: store them again with 'hansard tiers roll'"
+        )
     answer = _Rows([dict(zip(names, row, strict=True)) for row in rows])
     cells = [[output.cell(output.cut(str(value))) for value in row] for row in rows]
     output.show(answer, [output.table([Column(name) for name in names], cells)])

@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from hansard.bus.archive.archived import WorkspaceArchive
+from hansard.bus.archive.segment import Manifest
 from hansard.bus.errors import NotFound
 from hansard.bus.sources import Archived
 from hansard.domain.errors import CallerError, Corrupt
@@ -33,6 +34,9 @@ _SQL = statements(__file__)
 
 ARCHIVED_TO = "archived_to"
 """The column that the Parquet files have besides those of the tables."""
+
+POSITION_MAX = 2**63 - 1
+"""Largest position of a log."""
 
 _OWN = frozenset({"schema_version", "progress"})
 """Tables about the file itself."""
@@ -181,9 +185,13 @@ async def years(
                 columns = _SIZES.replace(",", " BIGINT,")
                 con.execute(f"CREATE TABLE archived_generations ({columns} BIGINT)").fetchall()
                 insert = "INSERT INTO archived_generations VALUES (?, ?, ?, ?, ?, ?)"
-                for row in await _sizes(archive, manifests):
+                segments = await archive.segments(0, POSITION_MAX)
+                for row in await _sizes(archive, manifests, segments):
                     con.execute(insert, row).fetchall()
                 con.execute(_SQL["generations"]).fetchall()
+                con.execute("CREATE TABLE archive_lacks (first BIGINT, last BIGINT)").fetchall()
+                for gap in _lacks(manifests, segments if live is None else []):
+                    con.execute("INSERT INTO archive_lacks VALUES (?, ?)", gap).fetchall()
             _confine(con, [folder, *([live.parent] if live is not None else [])])
             yield con
         finally:
@@ -192,15 +200,18 @@ async def years(
 
 async def query(
     archive: WorkspaceArchive, live: Path | None, statement: str
-) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Return the columns and rows of a statement on the views of `years`. Raises CallerError."""
+) -> tuple[list[str], list[tuple[Any, ...]], list[tuple[int, int]]]:
+    """Return the columns and rows of a statement on the views of `years`, and the first and last
+    positions of the stretches of the log whose rows the views lack. Raises CallerError.
+    """
     async with years(archive, live) as con:
         try:
             answer = await asyncio.to_thread(con.execute, statement)
             names = [column[0] for column in answer.description or []]
-            return names, await asyncio.to_thread(answer.fetchall)
+            rows = await asyncio.to_thread(answer.fetchall)
         except duckdb.Error as error:
             raise CallerError(f"the statement failed: {error}") from error
+        return names, rows, con.execute("FROM archive_lacks ORDER BY ALL").fetchall()
 
 
 async def _fetched(
@@ -251,14 +262,30 @@ def _create_views(
         con.execute(_view(table, files.get(table.name, []), live, end)).fetchall()
 
 
+def _lacks(
+    manifests: Iterable[ArchivedTables], segments: Sequence[Manifest]
+) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of the log before the end of these manifests and segments that have no
+    manifest of rows: lost, or not stored yet.
+    """
+    end = 0
+    for each in manifests:
+        if each.first > end + 1:
+            yield end + 1, each.first - 1
+        end = each.last
+    if segments and segments[-1].last > end:
+        yield end + 1, segments[-1].last
+
+
 async def _sizes(
-    archive: WorkspaceArchive, manifests: list[ArchivedTables]
+    archive: WorkspaceArchive, manifests: list[ArchivedTables], segments: Sequence[Manifest]
 ) -> list[tuple[int, ...]]:
     """Return the rows of `archived_generations`."""
     objects = await archive.tiers.store.names(f"{archive.workspace}/tables")
     rows: list[tuple[int, ...]] = []
     for each in manifests:
-        parts, end = await archive.segments(each.first, each.last), f"-{each.last:020d}.parquet"
+        parts = [part for part in segments if each.first <= part.first <= each.last]
+        end = f"-{each.last:020d}.parquet"
         sizes = [sum(getattr(part, name) for part in parts) for name in _PART_SIZES]
         tables = sum(size for name, size in objects.items() if name.endswith(end))
         rows.append((each.first, each.last, *sizes, tables))
