@@ -125,10 +125,7 @@ def steps_of_langgraph(folder: Path, turns: Turns) -> None:
 def steps_of_eventsourcing(folder: Path, turns: Turns) -> None:
     """Events of a recorder."""
     from eventsourcing.persistence import StoredEvent  # noqa: PLC0415 -- see above
-    from eventsourcing.sqlite import (  # noqa: PLC0415 -- see above
-        SQLiteApplicationRecorder,
-        SQLiteDatastore,
-    )
+    from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteDatastore  # noqa: PLC0415 -- see above
 
     recorder = SQLiteApplicationRecorder(SQLiteDatastore(str(folder / "events.sqlite")))
     recorder.create_table()

@@ -93,9 +93,7 @@ def changes(record: Record, home: Path) -> dict[str, list[float]]:
             from deepagents.backends import StoreBackend  # noqa: PLC0415 -- an optional rival
             from langgraph.store.sqlite import SqliteStore  # noqa: PLC0415 -- an optional rival
 
-            from hansard.ext.memory.deep_agent import (  # noqa: PLC0415 -- it imports the rival
-                MemoryBackend,
-            )
+            from hansard.ext.memory.deep_agent import MemoryBackend  # noqa: PLC0415 -- it imports the rival
     except ImportError:
         return {}
     record.memory("agent/ann").set_policy("off", by="bench")

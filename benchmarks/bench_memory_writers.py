@@ -158,9 +158,7 @@ def in_a_graph() -> Row:
     """Edit a graph's state, in parallel nodes of one step."""
     from deepagents.backends import StateBackend  # noqa: PLC0415 -- a rival, silenced
     from deepagents.backends.utils import create_file_data  # noqa: PLC0415 -- a rival, silenced
-    from deepagents.middleware.filesystem import (  # noqa: PLC0415 -- a rival, silenced
-        FilesystemState,
-    )
+    from deepagents.middleware.filesystem import FilesystemState  # noqa: PLC0415 -- a rival, silenced
     from langgraph.graph import START, StateGraph  # noqa: PLC0415 -- a rival, silenced
 
     row = Row()
@@ -255,18 +253,11 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of other people's packages, as they are imported
-        from deepagents.backends import (  # noqa: PLC0415 -- a rival, silenced
-            FilesystemBackend,
-            StoreBackend,
-        )
+        from deepagents.backends import FilesystemBackend, StoreBackend  # noqa: PLC0415 -- a rival, silenced
         from langgraph.store.memory import InMemoryStore  # noqa: PLC0415 -- a rival, silenced
 
-        from hansard.ext.memory.deep_agent import (  # noqa: PLC0415 -- imports deepagents
-            MemoryBackend,
-        )
-        from hansard.ext.memory.langgraph_store import (  # noqa: PLC0415 -- imports LangGraph
-            SessionStore,
-        )
+        from hansard.ext.memory.deep_agent import MemoryBackend  # noqa: PLC0415 -- imports deepagents
+        from hansard.ext.memory.langgraph_store import SessionStore  # noqa: PLC0415 -- imports LangGraph
 
         def backend_of(store: BaseStore) -> list[BackendProtocol]:
             return [StoreBackend(store=store, namespace=lambda _: NAMESPACE)]

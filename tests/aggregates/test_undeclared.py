@@ -24,12 +24,7 @@ from hansard.broker.lease import peek
 from hansard.bus.portal import portal
 from hansard.domain import aggregate_types
 from hansard.domain.errors import BadValue
-from hansard.state.native import (
-    NativeApplicationRecorder,
-    NativeMapper,
-    OutcomeUnknown,
-    Place,
-)
+from hansard.state.native import NativeApplicationRecorder, NativeMapper, OutcomeUnknown, Place
 from tests.aggregates.book import Account
 from tests.bus.brokers import CLOCK, running
 

@@ -13,15 +13,7 @@ import pytest
 
 import hansard
 from hansard.broker import private_copy
-from tests.cli.support import (
-    WORKSPACE,
-    Ran,
-    Runs,
-    ended,
-    environment,
-    make_runs,
-    until,
-)
+from tests.cli.support import WORKSPACE, Ran, Runs, ended, environment, make_runs, until
 
 PROGRAM = Path(__file__).parent / "_commands.py"
 

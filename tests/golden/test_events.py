@@ -14,9 +14,7 @@ import pytest
 
 from hansard.bus.commits import record, revive
 from hansard.bus.slices import installed
-from hansard.domain import (
-    run,
-)
+from hansard.domain import run
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import (
     REGISTRY,

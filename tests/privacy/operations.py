@@ -26,13 +26,7 @@ import msgspec
 import hansard
 from hansard.bus.portal import portal
 from hansard.domain import actions as caches
-from hansard.domain.actions import (
-    ActionCache,
-    ActionsEnd,
-    CachedAction,
-    ElementTargets,
-    PageMark,
-)
+from hansard.domain.actions import ActionCache, ActionsEnd, CachedAction, ElementTargets, PageMark
 from hansard.domain.errors import HansardError
 from hansard.domain.roles import check as role_file
 from hansard.operations.protocol.faults import NotOffered

@@ -16,12 +16,7 @@ from hansard.domain.agent import MessageAdded
 from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream
 from hansard.projections import full_text
-from hansard.projections.errors import (
-    Held,
-    OtherLog,
-    ProjectionError,
-    Unusable,
-)
+from hansard.projections.errors import Held, OtherLog, ProjectionError, Unusable
 from hansard.projections.full_text import Index, Question
 from hansard.projections.rows import Rows
 from hansard.projections.table_files import WriteLock

@@ -124,7 +124,7 @@ def test_a_shell_joins_files(data_dir: Path, workspace: str, call: Any, tmp_path
     statement = "SELECT a.cost + b.cost AS sum FROM runs JOIN a USING (run) JOIN b USING (run)"
     result = call("sql", statement, "--with", f"a={first}", "--with", f"b={second}", "--json")
     assert (result.code, result.lines) == (0, [{"sum": 3.0}]), result.err
-    for bad, why in (("a", "no NAME=FILE"), (f"runs={first}", "a table of the record")):
+    for bad, why in (("a", "give NAME=FILE"), (f"runs={first}", "a table of the record")):
         result = call("sql", "SELECT 1", "--with", bad)
         assert result.code not in (0, 4)
         assert why in result.err

@@ -22,15 +22,7 @@ from concurrent.futures import Future, wait
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
 from types import FunctionType
-from typing import (
-    Any,
-    Concatenate,
-    ParamSpec,
-    Protocol,
-    Self,
-    TypeVar,
-    assert_never,
-)
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, assert_never
 from weakref import WeakSet
 
 import msgspec

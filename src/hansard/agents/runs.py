@@ -78,13 +78,7 @@ from hansard.domain.run import (
     Swap,
     newest,
 )
-from hansard.domain.steps import (
-    NULL,
-    Failure,
-    Step,
-    StepSettled,
-    Verdict,
-)
+from hansard.domain.steps import NULL, Failure, Step, StepSettled, Verdict
 from hansard.domain.team import Reopen, TeamState
 from hansard.domain.values import Scrub, recordable
 from hansard.state.replay import RunView, fold_life, tasks_of

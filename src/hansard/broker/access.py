@@ -21,12 +21,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.broker.logins import (
-    BrokerUser,
-    NotReloaded,
-    changing,
-    permissions,
-)
+from hansard.broker.logins import BrokerUser, NotReloaded, changing, permissions
 from hansard.bus import subjects
 from hansard.bus.errors import BusError
 from hansard.bus.jetstream.client import BrokerOptions

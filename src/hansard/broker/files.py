@@ -35,13 +35,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hansard.bus.file_lock import (
-    PRIVATE_DIR,
-    PRIVATE_FILE,
-    release,
-    replace_private,
-    take_by,
-)
+from hansard.bus.file_lock import PRIVATE_DIR, PRIVATE_FILE, release, replace_private, take_by
 
 LOCK_POLL_S = 0.01
 """Pause between two attempts to take a lock, in seconds."""

@@ -36,13 +36,7 @@ from typing import Self
 import msgspec
 
 from hansard.broker import logins
-from hansard.broker.files import (
-    Durability,
-    ServerFiles,
-    ServerInfo,
-    hung_up,
-    locked,
-)
+from hansard.broker.files import Durability, ServerFiles, ServerInfo, hung_up, locked
 from hansard.bus import errors
 from hansard.bus.errors import BusError, NotWritable, StoreGone
 from hansard.bus.file_lock import release, take_by

@@ -24,14 +24,7 @@ import msgspec
 
 from hansard.broker import logins as server_logins
 from hansard.broker import process as server_process
-from hansard.broker.files import (
-    LOCK_POLL_S,
-    Durability,
-    ServerFiles,
-    ServerInfo,
-    hung_up,
-    locked,
-)
+from hansard.broker.files import LOCK_POLL_S, Durability, ServerFiles, ServerInfo, hung_up, locked
 from hansard.broker.marker import Marker
 from hansard.bus import errors, marks
 from hansard.bus.file_lock import PRIVATE_DIR, PRIVATE_FILE, release, replace_private, take

@@ -18,16 +18,22 @@ import msgspec
 
 from hansard.agents.artifacts import caches, versions
 from hansard.agents.artifacts import experiences as kept
-from hansard.agents.artifacts.experiences import (
-    is_name,
-    read_folder,
-    write_folder,
-)
-from hansard.agents.artifacts.versions import label_of_runs
+from hansard.agents.artifacts.experiences import is_name, read_folder, write_folder
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import By, Commands, Reason, Run, argument, flag, option, within
-from hansard.cli.derived import derive
+from hansard.cli.common import (
+    By,
+    Commands,
+    OutputFile,
+    Reason,
+    Run,
+    argument,
+    flag,
+    option,
+    pairs,
+    within,
+)
+from hansard.cli.derived import derive, recording
 from hansard.cli.opening import answering, beginning, reading, settings, variable
 from hansard.cli.output import Bytes, Column, Part
 from hansard.client.record import AsyncRecord
@@ -45,17 +51,8 @@ from hansard.inspect import experience as reads
 from hansard.inspect import savings as saved_calls
 from hansard.inspect.actions import action_cache
 from hansard.inspect.answer import find_run, find_run_in
-from hansard.inspect.experience import (
-    ExperienceDiff,
-    ExperienceHits,
-    ShownExperience,
-    learned,
-)
-from hansard.inspect.savings import (
-    ReusedAnswers,
-    SavingsAnswer,
-    added,
-)
+from hansard.inspect.experience import ExperienceDiff, ExperienceHits, ShownExperience
+from hansard.inspect.savings import ReusedAnswers, SavingsAnswer, added
 from hansard.inspect.trace import Payloads
 from hansard.operations.actions import Actions, Experiences
 from hansard.operations.record import RecordOperations
@@ -73,7 +70,6 @@ Cache = Annotated[
         "NAME or NAME@VERSION of a cache in the record; a .json file or a path with a slash.",
     ),
 ]
-OutputFile = Annotated[Path | None, option("The file to write [stdout].", None, "--output", "-o")]
 Param = Annotated[list[str] | None, option("A slot's value. Repeatable.", "NAME=VALUE")]
 Once = Annotated[
     str, option("Non-repeatable actions that may run again: 'allow', or their numbers ('2,5').")
@@ -81,12 +77,11 @@ Once = Annotated[
 
 CacheName = Annotated[str, argument("NAME", "The cache's name in the record.")]
 
-REPLAYED = (
-    Column("entry", lambda row: str(row.step_index), right=True),
-    Column("done", lambda row: "yes" if row.success else "no"),
-    Column("found by", lambda row: row.strategy + (", healed" if row.healed else "")),
-    Column("seconds", lambda row: f"{row.seconds:.2f}", right=True),
-    Column("message", whole=True),
+REPLAYED = output.columns(
+    "entry=step_index#> done found_by seconds> message!",
+    done=lambda row: "yes" if row.success else "no",
+    found_by=lambda row: row.strategy + (", healed" if row.healed else ""),
+    seconds=lambda row: f"{row.seconds:.2f}",
 )
 
 
@@ -235,17 +230,6 @@ def _reference(which: str) -> tuple[str, int | None]:
     return (name, int(version)) if name and version.isdecimal() else (which, None)
 
 
-def pairs(items: list[str] | None, option: str) -> dict[str, str]:
-    """Parse `NAME=VALUE` options. Raises BadValue."""
-    fields: dict[str, str] = {}
-    for each in items or ():
-        name, equals, value = each.partition("=")
-        if not (name and equals):
-            raise BadValue(option, f"{each!r:.80}", "give NAME=VALUE")
-        fields[name] = value
-    return fields
-
-
 def allowed_once(text: str) -> Any:
     """Parse the value of `--once`. Raises BadValue."""
     if text in ("refuse", "allow"):
@@ -285,20 +269,14 @@ VERSION = "NAME, NAME@VERSION or NAME@DIGEST of a saved experience, or a folder'
 NameOrFolder = Annotated[str, argument("NAME|DIR", WHICH)]
 OutputFolder = Annotated[Path | None, option("Write its folder, too.", "DIR", "--output", "-o")]
 
-CHANGES = (
-    Column("version", right=True),
-    Column("change"),
-    Column("digest", lambda row: (row.digest or "")[:DIGEST_CHARACTERS_MIN]),
-    Column("by", lambda row: row.author),
-    Column("at", whole=True),
-    Column("why", lambda row: row.because or "", whole=True),
+CHANGES = output.columns(
+    "version> change digest by=author at! why!",
+    digest=lambda row: (row.digest or "")[:DIGEST_CHARACTERS_MIN],
+    why=lambda row: row.because or "",
 )
 
-NODES = (
-    Column("node"),
-    Column("level", lambda row: str(row.level), right=True),
-    Column("found by", lambda row: row.strategy),
-    Column("seconds", lambda row: f"{row.seconds:.2f}", right=True),
+NODES = output.columns(
+    "node level#> found_by=strategy seconds>", seconds=lambda row: f"{row.seconds:.2f}"
 )
 
 
@@ -333,25 +311,23 @@ async def distil(
         if not slash:
             raise BadValue("--param", f"{each!r:.80} names no run", "give RUN/SLOT=VALUE")
         values.setdefault(run, {})[slot] = value
-    async with beginning() as workspace:
-        run_ids = {each: await find_run(workspace, each) for each in (*runs, *texts, *values)}
-        experience = await learned(
-            workspace,
+    async with recording(begins=True) as record:
+        found = {e: await find_run(record.workspace, e) for e in (*runs, *texts, *values)}
+        learned = await record.experiences.learn(
             name,
-            [run_ids[each] for each in runs],
-            {run_ids[each]: text for each, text in texts.items()},
-            about,
-            params={run_ids[each]: slots for each, slots in values.items()},
+            [found[each] for each in runs],
+            tasks={found[each]: text for each, text in texts.items()},
+            params={found[each]: slots for each, slots in values.items()},
+            description=about,
         )
-        label = await label_of_runs(workspace, (*experience.sources, *experience.failed))
-        done = await kept.keep(workspace, experience, reason=reason, by=by, label=label)
-        made = (await kept.get(workspace, name, done.version)).experience
+        version = await record.experiences.keep(learned, reason=reason, by=by)
+        made = await record.experiences.get(name, version)
     if folder is not None:
         write_folder(made, folder)
     output.show(made, _render_experience(made))
     output.hint(
-        f"{name} is at version {done.version}: `hansard experience confirm {name}` once its checks "
-        "are right"
+        f"{name} is at version {version}: `hansard experience confirm {name}` once its checks are "
+        "right"
     )
 
 
@@ -503,14 +479,10 @@ def _render_replay(report: Experienced) -> Iterator[Part]:
 Tool = Annotated[str | None, option("Only of this tool.", "NAME")]
 OfRun = Annotated[str | None, option("Only of this run; 'last' works.", "RUN")]
 
-OFFERED = (
-    Column("key", whole=True),
-    Column("tool"),
-    Column("workflow", lambda row: row.workflow or "any"),
-    Column("of", lambda row: f"{row.run} {row.agent}#{row.step}"),
-    Column("offered", lambda row: row.offered_at, whole=True),
-    Column("ran", lambda row: str(row.times), right=True),
-    Column("stale", lambda row: row.stale_since, whole=True),
+OFFERED = output.columns(
+    "key! tool workflow of offered=offered_at! ran=times#> stale=stale_since!",
+    workflow=lambda row: row.workflow or "any",
+    of=lambda row: f"{row.run} {row.agent}#{row.step}",
 )
 REUSED = (
     Column("call", lambda row: f"{row.run} {row.agent}#{row.step}"),
@@ -561,16 +533,14 @@ def _render_reused(reused: ReusedAnswers, question: str) -> Iterator[Part]:
     yield f"{reused.line(question)}, as of position {reused.position}"
 
 
-SAVED = (
-    Column("of", whole=True),
-    Column("sessions", right=True),
-    Column("unknown", lambda row: str(row.sessions_unknown), right=True),
-    Column("calls", lambda row: _amount_text(row.calls, "{:,}"), right=True),
-    Column("effects", lambda row: _amount_text(row.effects, "{:,}"), right=True),
-    Column("tokens in", lambda row: _amount_text(row.input_tokens, "{:,.0f}"), right=True),
-    Column("tokens out", lambda row: _amount_text(row.output_tokens, "{:,.0f}"), right=True),
-    Column("USD", lambda row: _amount_text(row.cost, "{:,.4f}"), right=True),
-    Column("seconds", lambda row: _amount_text(row.seconds, "{:,.2f}"), right=True),
+SAVED = output.columns(
+    "of! sessions> unknown=sessions_unknown#> calls> effects> tokens_in> tokens_out> USD> seconds>",
+    calls=lambda row: _amount_text(row.calls, "{:,}"),
+    effects=lambda row: _amount_text(row.effects, "{:,}"),
+    tokens_in=lambda row: _amount_text(row.input_tokens, "{:,.0f}"),
+    tokens_out=lambda row: _amount_text(row.output_tokens, "{:,.0f}"),
+    USD=lambda row: _amount_text(row.cost, "{:,.4f}"),
+    seconds=lambda row: _amount_text(row.seconds, "{:,.2f}"),
 )
 
 

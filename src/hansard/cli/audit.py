@@ -150,13 +150,11 @@ def _call(row: dict[str, Any]) -> str:
     return output.cut(f"#{row['step']}{tool}")
 
 
-EVENTS = (
-    Column("at", lambda row: row["address"], whole=True),
-    Column("time", lambda row: f"{row['at'][11:23]}Z"),
-    Column("who", lambda row: row["who"], short=True),
-    Column("what", lambda row: row["what"]),
-    Column("call", _call),
-    Column("detail", lambda row: output.cut(row["detail"] or "", 120)),
+EVENTS = output.columns(
+    "at=address! time who~ what call detail",
+    time=lambda row: f"{row['at'][11:23]}Z",
+    call=_call,
+    detail=lambda row: output.cut(row["detail"] or "", 120),
 )
 
 

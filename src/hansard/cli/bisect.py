@@ -16,7 +16,7 @@ from hansard.bus.log import AtPosition
 from hansard.cli import output, processes
 from hansard.cli.common import Agent, Command, Commands, Run, option
 from hansard.cli.opening import reading_run
-from hansard.cli.output import Column, Hint, Part
+from hansard.cli.output import Hint, Part
 from hansard.cli.run import differences
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import CallerError
@@ -191,10 +191,9 @@ def _render(made: Bisection) -> Iterator[Part]:
         yield Hint(f"fork before it: hansard run fork {made.run} --at {made.good.at}")
 
 
-_COLUMNS = (
-    Column("after", lambda row: listed(row.after), whole=True),
-    Column("check", lambda row: row.verdict.value),
-    Column("exit", lambda row: str(row.code), right=True),
-    Column("fork", lambda row: row.fork or "", whole=True),
-    Column("last line", lambda row: row.last_line),
+_COLUMNS = output.columns(
+    "after! check exit=code#> fork! last_line",
+    after=lambda row: listed(row.after),
+    check=lambda row: row.verdict.value,
+    fork=lambda row: row.fork or "",
 )

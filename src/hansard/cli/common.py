@@ -10,9 +10,12 @@ import re
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
+
+from hansard.domain.errors import BadValue
 
 ERROR = 2
 INTERRUPTED = 130
@@ -73,7 +76,24 @@ By = Annotated[
     option("Author, for the record [the operating system's user].", "NAME", show_default=False),
 ]
 Reason = Annotated[str, option("Reason, for the record.", "TEXT")]
+OutputFile = Annotated[Path | None, option("The file to write [stdout].", None, "--output", "-o")]
+AllowHost = Annotated[
+    list[str] | None, option("With --http: a host name that clients may use. Repeatable.", "NAME")
+]
 Command = Annotated[list[str] | None, argument("[-- COMMAND...]", "A program, after '--'.")]
+
+
+def pairs(items: list[str] | None, option: str, form: str = "NAME=VALUE") -> dict[str, str]:
+    """Parse the values of an option by name. Raises BadValue, also for a name that occurs twice."""
+    fields: dict[str, str] = {}
+    for each in items or ():
+        name, equals, value = each.partition("=")
+        if not (name and equals):
+            raise BadValue(option, f"{each!r:.80}", f"give {form}")
+        if name in fields:
+            raise BadValue(option, f"{name!r:.80} is given twice", "give each name once")
+        fields[name] = value
+    return fields
 
 
 class GlobalOptions:

@@ -17,17 +17,7 @@ import typer
 from hansard.bus import slices
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import (
-    SLICES,
-    By,
-    Commands,
-    Reason,
-    Run,
-    argument,
-    help_of,
-    option,
-    within,
-)
+from hansard.cli.common import SLICES, By, Commands, Reason, Run, argument, help_of, option, within
 from hansard.cli.opening import settings
 from hansard.cli.output import Column, Part
 from hansard.client.opening import check_data_dir, open_with_tables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import cache, partial
@@ -16,20 +16,14 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 
 from hansard.agents.exchange.files import Bad, BadRecord, Tally, head
-from hansard.agents.exchange.writer import (
-    BlobLine,
-    CommitLine,
-    End,
-    Header,
-    Missing,
-)
+from hansard.agents.exchange.writer import BlobLine, CommitLine, End, Header, Missing
 from hansard.agents.exchange.writer import export as write_out
 from hansard.agents.workspace import Workspace
 from hansard.bus import slices
 from hansard.bus.errors import NotFound
 from hansard.bus.file_lock import whole
 from hansard.cli import output
-from hansard.cli.common import Commands, argument, flag, option
+from hansard.cli.common import Commands, OutputFile, argument, flag, option
 from hansard.cli.opening import beginning, reading
 from hansard.cli.output import Hint, Part
 from hansard.domain import integrity as _all_types  # noqa: F401 # pyright: ignore[reportUnusedImport] -- registers all
@@ -242,8 +236,7 @@ async def import_(
         raise BadValue("import", "no file is named", f"give one: hansard import {format_} FILE")
     paths = [_path(file) for file in files]
     terms = ImportDefaults(experiment, arm)
-    if format_ == EVENTS:
-        _check_events(terms)
+    _refuse_arm(format_, terms)
     async with beginning() as workspace:
         try:
             with output.progress("import", in_bytes=True) as update:
@@ -254,16 +247,13 @@ async def import_(
                     groups = groups or _recognised(paths, watcher, tally)
                 except BadRecord:
                     stopped = True
-                if EVENTS in groups:
-                    _check_events(terms)
+                for name in groups:
+                    _refuse_arm(name, terms)
                 for name, some in groups.items():
                     if stopped:
                         break
-                    if name == EVENTS:
-                        part, stopped = await _events(workspace, some, watcher)
-                    elif name in OF_SPANS:
-                        _check_spans(terms)
-                        part, stopped = await _spans(workspace, some, watcher)
+                    if take := _reader(name, workspace, watcher):
+                        part, stopped = await _files(some, take)
                     else:
                         importer = Importer(workspace, name, terms, watcher, no_guesses=no_guesses)
                         part, stopped = await _chats(importer, some)
@@ -276,10 +266,17 @@ async def import_(
     return 1 if tally.bad else 0
 
 
-def _check_events(terms: ImportDefaults) -> None:
-    if terms.experiment or terms.arm:
-        remedy = "leave out --experiment and --arm: exported runs carry their own"
-        raise BadValue("import events", "an experiment or arm is given", remedy)
+_WITHOUT_ARM = {
+    EVENTS: "exported runs carry their own",
+    **dict.fromkeys(OF_SPANS, "a trace's run is observed, not assigned"),
+}
+"""Formats whose runs are given no experiment and arm, and why."""
+
+
+def _refuse_arm(format_: str, terms: ImportDefaults) -> None:
+    if format_ in _WITHOUT_ARM and (terms.experiment or terms.arm):
+        remedy = f"leave out --experiment and --arm: {_WITHOUT_ARM[format_]}"
+        raise BadValue(f"import {format_}", "an experiment or arm is given", remedy)
 
 
 def _recognised(
@@ -309,41 +306,34 @@ async def _chats(importer: Importer, paths: list[Path | None]) -> tuple[Tally, b
     return importer.tally, False
 
 
-async def _events(
-    workspace: Workspace, paths: list[Path | None], watcher: ImportWatcher
-) -> tuple[Tally, bool]:
-    from hansard.agents.exchange.reader import import_events
+def _reader(
+    name: str, workspace: Workspace, watcher: ImportWatcher
+) -> Callable[[Path | None], Awaitable[Tally]] | None:
+    """Return the function that imports a file of exported runs or of spans; None for chats."""
+    if name == EVENTS:
+        from hansard.agents.exchange.reader import import_events
 
+        hint = partial(hint_of, format_=EVENTS)
+        return lambda path: import_events(workspace, path, watcher, hint)
+    if name in OF_SPANS:
+        from hansard.ext.otel.files import take
+
+        return lambda path: take(workspace, path, watcher)
+    return None
+
+
+async def _files(
+    paths: list[Path | None], take: Callable[[Path | None], Awaitable[Tally]]
+) -> tuple[Tally, bool]:
+    """Import files; stop at a bad record under --strict."""
     tally = Tally()
-    hint = partial(hint_of, format_=EVENTS)
     for path in paths:
         try:
-            tally.add(await import_events(workspace, path, watcher, hint))
+            tally.add(await take(path))
         except BadRecord as stopped:
             tally.add(stopped.tally)
             return tally, True
     return tally, False
-
-
-async def _spans(
-    workspace: Workspace, paths: list[Path | None], watcher: ImportWatcher
-) -> tuple[Tally, bool]:
-    from hansard.ext.otel.files import take
-
-    tally = Tally()
-    for path in paths:
-        try:
-            tally.add(await take(workspace, path, watcher))
-        except BadRecord:
-            tally.bad += 1
-            return tally, True
-    return tally, False
-
-
-def _check_spans(terms: ImportDefaults) -> None:
-    if terms.experiment or terms.arm:
-        remedy = "leave out --experiment and --arm: a trace's run is observed, not assigned"
-        raise BadValue("import of spans", "an experiment or arm is given", remedy)
 
 
 def _path(file: str) -> Path | None:
@@ -426,9 +416,7 @@ Write = Callable[[bytes], object]
 @app.command(plain=True)
 async def export(
     runs: Annotated[list[str], argument("RUN...", "Ids, unique prefixes, or 'last'.")],
-    path: Annotated[
-        Path | None, option("The file to write [stdout].", None, "--output", "-o")
-    ] = None,
+    path: OutputFile = None,
     otlp: Annotated[
         str | None,
         option("Send gen_ai spans to this collector instead; -: write them as OTLP JSON.", "URL"),

@@ -14,7 +14,7 @@ from hansard.agents import experiments
 from hansard.bus.clock import OS_USER
 from hansard.bus.file_lock import read_text
 from hansard.cli import output
-from hansard.cli.common import By, Commands, Reason, argument, flag, option
+from hansard.cli.common import By, Commands, OutputFile, Reason, argument, flag, option, pairs
 from hansard.cli.opening import answering, beginning, reading
 from hansard.cli.output import Column, Hint, Lines, Part
 from hansard.domain.choices import counted, moment
@@ -32,15 +32,8 @@ from hansard.inspect.comparison_parts import (
     blocks,
     sections,
 )
-from hansard.inspect.experiments import (
-    Experiment,
-    Plan,
-    assigned,
-    list_experiments,
-)
-from hansard.inspect.experiments import (
-    experiment as read_experiment,
-)
+from hansard.inspect.experiments import Experiment, Plan, assigned, list_experiments
+from hansard.inspect.experiments import experiment as read_experiment
 from hansard.projections.report import Question, Report
 
 app = Commands()
@@ -116,29 +109,18 @@ async def assign(
         output.hint("the experiment is stopped: no run is assigned any more")
 
 
-LIST = (
-    Column("experiment", whole=True),
-    Column("arms"),
-    Column("metric"),
-    Column("runs", right=True),
-    Column("standing", lambda each: each.standing + ("; stopped" if each.stopped else "")),
-    Column("question"),
+LIST = output.columns(
+    "experiment! arms metric runs> standing question",
+    standing=lambda each: each.standing + ("; stopped" if each.stopped else ""),
 )
-ARMS = (
-    Column("arm", whole=True),
-    Column("share", lambda arm: f"{arm.share:.0%}" if arm.share is not None else "", right=True),
-    Column("prompt"),
-    Column("model"),
-    Column(
-        "parameters", lambda arm: output.arguments_preview(arm.parameters) if arm.parameters else ""
-    ),
-    *(Column(name, right=True) for name in ("runs", "tasks", "completed", "failed", "open")),
+ARMS = output.columns(
+    "arm! share> prompt model parameters runs> tasks> completed> failed> open>",
+    share=lambda arm: f"{arm.share:.0%}" if arm.share is not None else "",
+    parameters=lambda arm: output.arguments_preview(arm.parameters) if arm.parameters else "",
 )
-METRICS = (
-    Column("metric", whole=True),
-    Column("better", lambda each: each.better or ("not stated" if each.number else "")),
-    Column("smallest", lambda m: "" if m.smallest is None else f"{m.smallest:g}", right=True),
-    Column("runs judged", lambda each: each.judged_runs, right=True),
+METRICS = output.columns(
+    "metric! better smallest> runs_judged=judged_runs>",
+    better=lambda each: each.better or ("not stated" if each.number else ""),
 )
 
 
@@ -204,31 +186,20 @@ def _plan_text(plan: Plan) -> str:
     return ", ".join(part for part in (tasks, trials) if part)
 
 
-PRICES = (
-    Column("model", whole=True),
-    Column("usage", whole=True),
-    Column("per million", lambda price: f"{price.amount:,.10g}", right=True),
-    Column("currency"),
-    Column("since", whole=True),
-    Column("source"),
+PRICES = output.columns(
+    "model! usage! per_million> currency since! source",
+    per_million=lambda price: f"{price.amount:,.10g}",
 )
 
 
 def numbers(arguments: list[str]) -> dict[str, float]:
     """Parse `name=number` arguments. Raises BadValue."""
-    amounts: dict[str, float] = {}
-    for text in arguments:
-        name, _, number = text.rpartition("=")
-        try:
-            amount = float(number)
-        except ValueError:
-            amount = None
-        if not name or amount is None:
-            raise BadValue("argument", f"{text!r:.80} is not name=number", "give such as reward=1")
-        if name in amounts:
-            raise BadValue("argument", f"{name!r} is given twice", "give each name once")
-        amounts[name] = amount
-    return amounts
+    remedy = "name=number, such as reward=1"
+    try:
+        items = pairs(arguments, "argument", remedy).items()
+        return {name: float(number) for name, number in items}
+    except ValueError as error:
+        raise BadValue("argument", f"{error}", f"give {remedy}") from error
 
 
 @price.command("state")
@@ -306,9 +277,7 @@ async def compare(
     form: Annotated[
         Literal["table", "markdown"], option("Output format.", None, "--format", "-f")
     ] = "table",
-    file: Annotated[
-        Path | None, option("The file to write [stdout].", None, "--output", "-o")
-    ] = None,
+    file: OutputFile = None,
 ) -> None:
     """Compare the arms of an experiment.
 

@@ -20,7 +20,7 @@ import typer
 from hansard.broker import access
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import By, Command, Commands, argument, flag, option
+from hansard.cli.common import AllowHost, By, Command, Commands, argument, flag, option
 from hansard.cli.opening import connecting, settings, variable
 from hansard.cli.output import Bytes, Hint, Part
 from hansard.cli.processes import log_stream, termination_event, until
@@ -34,14 +34,7 @@ from hansard.ext.mcp import install as files
 from hansard.ext.mcp import recording as rule_files
 from hansard.ext.mcp import upstream as server_files
 from hansard.ext.mcp.recording import ProxyReport, Rules, summary
-from hansard.ext.mcp.serving import (
-    LAST,
-    NEW,
-    READS_ONLY,
-    TIMEOUT_S,
-    Serving,
-    serve,
-)
+from hansard.ext.mcp.serving import LAST, NEW, READS_ONLY, TIMEOUT_S, Serving, serve
 from hansard.ext.memory.agent_runs import AgentRun, run_folder
 from hansard.settings import Settings
 
@@ -56,9 +49,6 @@ TOKEN_BYTES = 32
 TokenFile = Annotated[
     Path | None,
     option("With --http: file with the token of trusted clients; created if missing.", "FILE"),
-]
-AllowHost = Annotated[
-    list[str] | None, option("With --http: a host name that clients may use. Repeatable.", "NAME")
 ]
 AgentName = Annotated[str | None, option("The client's agent name [HANSARD_AGENT].", "NAME")]
 RoleName = Annotated[str | None, option("The client's role [HANSARD_ROLE].", "NAME")]

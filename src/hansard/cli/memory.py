@@ -11,14 +11,14 @@ import msgspec
 from hansard.agents.memory import drafts
 from hansard.agents.memory.formats import of_space
 from hansard.agents.memory.reading import MemoryEntry
-from hansard.agents.memory.search import StaticVectors
+from hansard.agents.memory.search import Lines, Paths, SearchResult, StaticVectors
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
 from hansard.cli.common import By, Commands, Reason, argument, flag, option
 from hansard.cli.opening import answering, beginning, connecting, interruptible, named, reading
-from hansard.cli.output import Bytes, Column, Hint, Part
+from hansard.cli.output import Bytes, Hint, Part
 from hansard.client.connect import connect_async
 from hansard.domain.choices import counted, moment
 from hansard.domain.errors import BadValue
@@ -50,15 +50,7 @@ from hansard.ext.memory.upkeep import (
 from hansard.ext.memory.upkeep import make as made
 from hansard.inspect import memory as inspected
 from hansard.inspect.answer import find_run
-from hansard.inspect.memory import (
-    MemoryBlame,
-    MemoryDiff,
-    MemoryHits,
-    MemoryLines,
-    MemoryListing,
-    MemoryLog,
-    MemoryPaths,
-)
+from hansard.inspect.memory import MemoryDiff, MemoryListing
 
 memory = Commands()
 
@@ -84,29 +76,23 @@ Point = Annotated[
     ),
 ]
 
-FILES = (
-    Column("space", whole=True),
-    Column("path", whole=True),
-    Column("kind"),
-    Column("size", right=True),
-    Column("version", right=True),
-    Column("author", short=True),
-    Column("label"),
-)
-VERSIONS = (
-    Column("version", lambda each: f"@{each.version}", right=True),
-    Column("op", whole=True),
-    Column("path", whole=True),
-    Column("author", short=True),
-    Column("time", lambda each: output.time(each.at), whole=True),
-    Column("because"),
-    Column("change", lambda each: each.event, whole=True),
+FILES = output.columns("space! path! kind size> version> author~ label")
+VERSIONS = output.columns(
+    "version> op! path! author~ time! because change=event!",
+    version=lambda each: f"@{each.version}",
+    time=lambda each: output.time(each.at),
 )
 
-HITS = (
-    Column("path", whole=True),
-    Column("score", lambda each: f"{each.score:.3g}", right=True),
-    Column("excerpt", lambda each: " ".join(each.excerpt.split())),
+BLAMED = output.columns(
+    "version> author~ time! line> text!",
+    version=lambda each: f"@{each.version}",
+    time=lambda each: output.time(each.at),
+)
+
+HITS = output.columns(
+    "path! score> excerpt",
+    score=lambda each: f"{each.score:.3g}",
+    excerpt=lambda each: " ".join(each.excerpt.split()),
 )
 
 
@@ -134,8 +120,8 @@ async def show_log(space: Space, path: SomePath = None) -> None:
     """List the changes of a file or a space, newest first."""
     async with reading() as workspace:
         versions = await MemoryStore(workspace, space).versions(path)
-    log = MemoryLog(space=space, versions=versions)
-    output.show(log, _render_log(log))
+    nothing = f"{space} has no such record"
+    output.show(versions, [output.listing(VERSIONS, versions[::-1], nothing)])
 
 
 @memory.command()
@@ -158,8 +144,7 @@ async def blame(space: Space, path: FilePath, at: Point = None) -> None:
     """Show which change brought each line, now or at any point."""
     async with reading() as workspace:
         blamed = await MemoryStore(workspace, space).blame(path, at)
-    report = MemoryBlame(space=space, path=path, blamed=blamed)
-    output.show(report, _render_blame(report))
+    output.show(blamed, [output.listing(BLAMED, blamed)])
 
 
 @memory.command()
@@ -283,7 +268,7 @@ async def glob(
     """
     async with reading() as workspace:
         paths = await inspected.glob(workspace, space, pattern)
-    output.show(paths, _render_paths(paths))
+    output.show([{"path": each} for each in paths.paths], _render_paths(paths))
 
 
 @memory.command()
@@ -301,7 +286,7 @@ async def grep(
         lines = await inspected.grep(
             workspace, space, pattern, glob=within, ignore_case=ignore_case
         )
-    output.show(lines, _render_lines(lines))
+    output.show(lines.lines, _render_lines(lines))
 
 
 @memory.command("search")
@@ -323,7 +308,7 @@ async def search_files(
         hits = await inspected.search(
             workspace, space, question, embedder=embedder, glob=within, kind=kind
         )
-    output.show(hits, _render_hits(hits))
+    output.show(hits.hits, _render_hits(hits))
 
 
 @memory.command()
@@ -463,18 +448,18 @@ async def _apply_compaction(
     return await store.change(ops, by, "compaction", seen=seen, label=label.stored)
 
 
-def _render_paths(paths: MemoryPaths) -> Iterator[Part]:
+def _render_paths(paths: Paths) -> Iterator[Part]:
     yield from paths.paths
     yield Hint(f"{counted(len(paths.paths), 'file')}{', and more' if paths.more else ''}")
 
 
-def _render_lines(lines: MemoryLines) -> Iterator[Part]:
-    yield from (f"{each.path}:{each.line}: {each.text}" for each in lines.hits)
+def _render_lines(lines: Lines) -> Iterator[Part]:
+    yield from (f"{each.path}:{each.line}: {each.text}" for each in lines.lines)
     more = ", and more" if lines.more else ""
-    yield Hint(f"{counted(len(lines.hits), 'line')} in {counted(lines.files, 'file')}{more}")
+    yield Hint(f"{counted(len(lines.lines), 'line')} in {counted(lines.files, 'file')}{more}")
 
 
-def _render_hits(hits: MemoryHits) -> Iterator[Part]:
+def _render_hits(hits: SearchResult) -> Iterator[Part]:
     if hits.hits:
         yield output.listing(HITS, hits.hits)
     more = ", and more" if hits.more else ""
@@ -536,24 +521,6 @@ def _render_files(listing: MemoryListing) -> Iterator[Part]:
 def _render_file(entry: MemoryEntry) -> Iterator[Part]:
     yield Bytes(entry.text.encode())
     yield Hint(f"{entry.path} of {entry.space}, as of version @{entry.version} by {entry.author}")
-
-
-def _render_log(log: MemoryLog) -> Iterator[Part]:
-    if log.versions:
-        yield output.listing(VERSIONS, log.versions[::-1])
-    else:
-        yield Hint(f"{log.space} has no such record")
-
-
-def _render_blame(report: MemoryBlame) -> Iterator[Part]:
-    columns = (
-        Column("version", lambda each: f"@{each.version}", right=True),
-        Column("author", short=True),
-        Column("time", lambda each: output.time(each.at), whole=True),
-        Column("line", right=True),
-        Column("text", lambda each: each.text, whole=True),
-    )
-    yield output.listing(columns, report.blamed)
 
 
 Folder = Annotated[Path, argument("DIR", "The folder.")]

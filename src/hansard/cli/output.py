@@ -308,26 +308,49 @@ class Column(msgspec.Struct, frozen=True):
     """Column of a table.
 
     `right` aligns numbers to the right; `whole` forbids cutting to fit the terminal; `short` cuts a
-    value to a preview; `optional` leaves out a column without a value. `of` computes the value from
-    a row; the default is the row's attribute, or a dict's item, of the column's name. `styles` maps
-    values to colours.
+    value to a preview; `optional` leaves out a column without a value; `bare` writes a number
+    without separators. `of` computes the value from a row, or names the row's attribute, or a
+    dict's item; the default is the column's name. `styles` maps values to colours.
     """
 
     name: str
-    of: Callable[[Any], object] | None = None
+    of: Callable[[Any], object] | str = ""
     right: bool = False
     whole: bool = False
     short: bool = False
     optional: bool = False
+    bare: bool = False
     styles: Mapping[Any, str] = {}
 
     def cell(self, row: Any) -> Text:
         """Return the cell of this column for a row."""
-        value = self.of(row) if self.of else _field(row, self.name.replace(" ", "_"))
+        of = self.of or self.name.replace(" ", "_")
+        value = _field(row, of) if isinstance(of, str) else of(row)
         if hasattr(value, "plain"):
             return cast("Text", value)
-        words = _in_words(value)
+        words = str(value) if self.bare else _in_words(value)
         return cell(cut(words) if self.short else words, self.styles.get(words, ""))
+
+
+_MARKS = {"right": ">", "whole": "!", "short": "~", "optional": "?", "bare": "#"}
+
+
+def columns(
+    names: str, styles: Mapping[str, Mapping[Any, str]] = {}, **of: Callable[[Any], object]
+) -> tuple[Column, ...]:
+    """Declare a table's columns by names with marks, as in `run! steps> changed=changed_at!`.
+
+    A mark after a name sets a field of `Column`: `>` right, `!` whole, `~` short, `?` optional, `#`
+    bare. After `=` an attribute of another name is named; `of` has functions, by name. `_` is shown
+    as a blank.
+    """
+    made: list[Column] = []
+    for each in names.split():
+        name, _, attribute = each.rstrip("".join(_MARKS.values())).partition("=")
+        value = of.get(name, of.get(f"{name}_", attribute))
+        marked: Any = {field: mark in each for field, mark in _MARKS.items()}
+        made.append(Column(name.replace("_", " "), value, **marked, styles=styles.get(name, {})))
+    return tuple(made)
 
 
 def _field(row: Any, name: str) -> object:
@@ -339,6 +362,8 @@ def _in_words(value: object) -> str:
     match value:
         case int() if not isinstance(value, bool):
             return f"{value:,}"
+        case float():
+            return number(value)
         case datetime():
             return moment(value)
         case list() | tuple() | dict():

@@ -23,7 +23,7 @@ from hansard.cli.common import By, Commands, Reason, argument, option
 from hansard.cli.derived import derive, recording
 from hansard.cli.experiment import table
 from hansard.cli.opening import answering, beginning, named, reading, settings
-from hansard.cli.output import Column, Hint, Part
+from hansard.cli.output import Hint, Part
 from hansard.client.connect import opened
 from hansard.client.record import AsyncRecord
 from hansard.domain import ids
@@ -34,12 +34,8 @@ from hansard.domain.fingerprint import canonical, digest
 from hansard.ext.optimize import loop
 from hansard.ext.optimize.loop import BUDGET, Comparison, Optimized, OptimizeOptions, continues
 from hansard.inspect import experiments as inspected
-from hansard.inspect.experiments import (
-    PromptDiff,
-    PromptLog,
-    PromptReport,
-    ShownPrompt,
-)
+from hansard.inspect.comparison_parts import interval, number
+from hansard.inspect.experiments import PromptDiff, PromptLog, PromptReport, ShownPrompt
 from hansard.operations.prompts import PRODUCTION, Prompts
 
 prompt = Commands()
@@ -50,43 +46,30 @@ Experiment = Annotated[
     str | None, option("Experiment that judges [the newest of both versions].", "NAME")
 ]
 
-LIST = (
-    Column("prompt", whole=True),
-    Column("versions", right=True),
-    Column("retired", lambda each: each.retired or "", right=True),
-    Column("aliases", lambda each: _aliases(each.aliases)),
-    Column("changed", lambda each: output.moment(each.changed_at), whole=True),
+LIST = output.columns(
+    "prompt! versions> retired> aliases changed=changed_at!",
+    retired=lambda each: each.retired or "",
+    aliases=lambda each: _aliases(each.aliases),
 )
-VERSIONS = (
-    Column("version", whole=True, right=True),
-    Column("of", lambda each: ", ".join(map(str, each.parents))),
-    Column("added", lambda each: output.moment(each.timestamp), whole=True),
-    Column("by"),
-    Column("aliases", lambda each: ", ".join(each.aliases)),
-    Column("retired", lambda each: "" if each.retired is None else each.retired or "yes"),
-    Column("runs", lambda each: each.runs or "", right=True),
-    Column("means", lambda each: _numbers(each.metrics)),
-    Column("claimed", lambda each: _numbers(each.claimed)),
-    Column("feedback", lambda each: ", ".join(each.feedback_applied)),
-    Column("because"),
+VERSIONS = output.columns(
+    "version>! of=parents added=timestamp! by aliases retired runs> means claimed "
+    "feedback=feedback_applied because",
+    retired=lambda each: "" if each.retired is None else each.retired or "yes",
+    runs=lambda each: each.runs or "",
+    means=lambda each: _numbers(each.metrics),
+    claimed=lambda each: _numbers(each.claimed),
 )
-MOVES = (
-    Column("moved", lambda each: output.moment(each.at), whole=True),
-    Column("alias", whole=True),
-    Column("from", lambda each: each.before or "", right=True),
-    Column("to", lambda each: each.version or "(taken away)", right=True),
-    Column("by"),
-    Column("experiment"),
-    Column("because"),
+MOVES = output.columns(
+    "moved=at! alias! from> to> by experiment because",
+    from_=lambda each: each.before or "",
+    to=lambda each: each.version or "(taken away)",
 )
-MEASURES = (
-    Column("prompt", whole=True),
-    Column("version", right=True, whole=True),
-    Column("runs", right=True),
-    Column("measure", lambda each: each.metric or "", whole=True),
-    Column("n", lambda each: each.n or "", right=True),
-    Column("value", lambda each: _number(each.value), right=True),
-    Column("interval", lambda each: _interval(each.low, each.high), whole=True),
+MEASURES = output.columns(
+    "prompt! version>! runs> measure! n> value> interval!",
+    measure=lambda each: each.metric or "",
+    n=lambda each: each.n or "",
+    value=lambda each: number(each.value),
+    interval=lambda each: interval(each.low, each.high),
 )
 
 
@@ -96,14 +79,6 @@ def _aliases(aliases: dict[str, int]) -> str:
 
 def _numbers(metrics: dict[str, float]) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.4f}".rstrip("0").rstrip(".")
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{low:,.4f} to {high:,.4f}"
 
 
 @prompt.command("list")
@@ -410,16 +385,16 @@ def _cases(file: Path, column: str | None) -> dict[str, Any]:
             f"{file}", f"{error}", "give a .csv table with a header, or .jsonl"
         ) from error
     cases: dict[str, Any] = {}
-    for number, row in enumerate(rows, 1):
+    for place, row in enumerate(rows, 1):
         if column is not None and column not in row:
             remedy = f"name one of its columns: {', '.join(map(str, row)):.200}"
-            raise BadValue("--id", f"row {number} of {file} has no column {column!r:.80}", remedy)
-        case = str(row.get(column or "id") or f"row {number}")
+            raise BadValue("--id", f"row {place} of {file} has no column {column!r:.80}", remedy)
+        case = str(row.get(column or "id") or f"row {place}")
         if case in cases:
             remedy = "give each case once, or another column (--id)"
-            raise BadValue(f"{file}", f"row {number} is the second case {case!r:.80}", remedy)
+            raise BadValue(f"{file}", f"row {place} is the second case {case!r:.80}", remedy)
         if file.suffix == ".csv" and (None in row or None in row.values()):
-            fact = f"row {number} has not as many fields as the header"
+            fact = f"row {place} has not as many fields as the header"
             raise BadValue(f"{file}", fact, "give each row a field for each column")
         cases[ids.name("case", case)] = row
     if not cases:

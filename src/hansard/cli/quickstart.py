@@ -11,7 +11,7 @@ import typer
 
 from hansard.cli import output
 from hansard.cli.common import Commands, flag, option
-from hansard.cli.output import Column, Hint, Part
+from hansard.cli.output import Hint, Part
 from hansard.domain.errors import CallerError
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def quickstart(
 
 
 def _listed(rows: list[dict[str, Any]]) -> Iterator[Part]:
-    yield output.listing(
-        [Column("framework"), Column("package"), Column("version", of=_version)], rows
-    )
+    yield output.listing(output.columns("framework package version", version=_version), rows)
 
 
 def _version(row: dict[str, Any]) -> str:
@@ -79,8 +77,6 @@ def _shown(report: Quickstart) -> Iterator[Part]:
         for name, each in trials
     ]
     yield "Each was killed after its mail, and started again:\n"
-    columns = [Column("agent", whole=True), Column("mails", right=True)]
-    columns += [Column("requests", right=True), Column("answer")]
-    yield output.listing(columns, rows)
+    yield output.listing(output.columns("agent! mails> requests> answer"), rows)
     yield Hint(f"the agents are {report.without.agent} and {report.recorded.agent}")
     yield Hint(f"the record: hansard --data-dir {report.data_dir} run show last")

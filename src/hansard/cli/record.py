@@ -107,8 +107,7 @@ async def record(
     new ones go to the provider. In a Python program, a call that would go around the proxy is
     refused. Exits with the program's code.
     """
-    demand(command)
-    assert command is not None  # noqa: S101 -- demanded
+    command = demand(command)
     if run is not None and (run == LAST or _ID.fullmatch(run)):
         async with reading_run(run) as (_, which):
             run = which
@@ -136,8 +135,7 @@ async def replay(
     call that is not on record is refused, with the difference to the nearest request. Exits with
     the program's code, and with 1 if a call was refused.
     """
-    demand(command)
-    assert command is not None  # noqa: S101 -- demanded
+    command = demand(command)
     async with reading_run(which) as (_, run):
         pass
     done = await run_proxied(
@@ -169,10 +167,9 @@ async def calibrate(
     proposed as rules for --rules of 'hansard record' and 'hansard replay'. Exits with the program's
     code, and with 1 if a request differed.
     """
-    demand(command)
+    command = demand(command)
     from hansard.ext.models.calibration import PairingProxy, proposals
 
-    assert command is not None  # noqa: S101 -- demanded
     fields = fields_of(volatile, rules)
     first = await run_proxied(None, agent, None, command, volatile=fields)
     if first.code:
@@ -209,8 +206,8 @@ def fields_of(volatile: Sequence[str] | None, rules: Path | None) -> list[str]:
     return [*fields, *(read_rules(rules) if rules is not None else ())]
 
 
-def demand(command: list[str] | None) -> None:
-    """Raise CallerError without a command, and ExtraMissing without the packages of the proxy."""
+def demand(command: list[str] | None) -> list[str]:
+    """Return the command. Raises CallerError without one, ExtraMissing without the proxy."""
     if not command:
         message = "there is no program to run: give it after '--', such as '-- python agent.py'"
         raise CallerError(message)
@@ -219,6 +216,7 @@ def demand(command: list[str] | None) -> None:
         raise CallerError(message)
     for package in ("httpx2", "starlette", "uvicorn"):
         import_extra(package, "the proxy of model calls", package, "models")
+    return command
 
 
 class Proxied(msgspec.Struct, frozen=True):

@@ -109,13 +109,11 @@ async def show(
     output.show(listing, _list(listing) if role is None else _rules(listing))
 
 
-LIST = (
-    Column("role", whole=True),
-    Column("standing"),
-    Column("version", right=True),
-    Column("rules", lambda role: len(role.rules.sees) if role.rules else None, right=True),
-    Column("masks", lambda role: len(role.rules.masks) if role.rules else None, right=True),
-    Column("about", lambda role: role.rules.about if role.rules else None, short=True),
+LIST = output.columns(
+    "role! standing version> rules> masks> about~",
+    rules=lambda role: len(role.rules.sees) if role.rules else None,
+    masks=lambda role: len(role.rules.masks) if role.rules else None,
+    about=lambda role: role.rules.about if role.rules else None,
 )
 
 
@@ -383,16 +381,11 @@ Kind = Literal["agent", "person", "service"]
 
 LOGIN_STYLES = {Validity.VALID: "green", Validity.EXPIRED: "yellow", Validity.REVOKED: "red"}
 
-LOGINS = (
-    Column("principal", whole=True),
-    Column("kind"),
-    Column("role", whole=True),
-    Column("on behalf of"),
-    Column("token", lambda login: login.token or "none", whole=True),
-    Column("standing", whole=True, styles=LOGIN_STYLES),
-    Column("carries", whole=True),
-    Column("expires", lambda login: output.time(login.expires) or "never" * bool(login.token)),
-    Column("because", short=True),
+LOGINS = output.columns(
+    "principal! kind role! on_behalf_of token! standing! carries! expires because~",
+    token=lambda login: login.token or "none",
+    expires=lambda login: output.time(login.expires) or "never" * bool(login.token),
+    styles={"standing": LOGIN_STYLES},
 )
 
 
@@ -477,19 +470,15 @@ def _waits(request: Question) -> str:
     return "process ended" if request.at_work is False else ""
 
 
-APPROVALS = (
-    Column("approval", whole=True),
-    Column("standing", whole=True, styles=APPROVAL_STYLES),
-    Column("run", whole=True),
-    Column("agent"),
-    Column("tool", whole=True),
-    Column("requested", lambda each: _age(each.asked_at), whole=True),
-    Column("waits", _waits, whole=True, optional=True),
-    Column("arguments", lambda each: output.arguments_preview(recorded(each.arguments))),
-    Column("until", _until, whole=True),
-    Column("answered", lambda each: output.time(each.answered_at), whole=True),
-    Column("answered by", lambda each: each.by),
-    Column("because"),
+APPROVALS = output.columns(
+    "approval! standing! run! agent tool! requested! waits!? arguments until! answered! "
+    "answered_by=by because",
+    requested=lambda each: _age(each.asked_at),
+    waits=_waits,
+    arguments=lambda each: output.arguments_preview(recorded(each.arguments)),
+    until=_until,
+    answered=lambda each: output.time(each.answered_at),
+    styles={"standing": APPROVAL_STYLES},
 )
 
 

@@ -56,13 +56,7 @@ from hansard.inspect.state import (
     as_json,
     contexts,
 )
-from hansard.inspect.trace import (
-    AgentHistory,
-    Payloads,
-    Trace,
-    WholeStep,
-    recorded,
-)
+from hansard.inspect.trace import AgentHistory, Payloads, Trace, WholeStep, recorded
 from hansard.state.replay import RunView
 
 if TYPE_CHECKING:
@@ -397,12 +391,11 @@ def count_text(total: Figures) -> str:
     return line if total.tokens is None else f"{line}, {counted(total.tokens, 'token')}"
 
 
-RUNS = (
-    Column("run", whole=True),
-    Column("workflow"),
-    Column("status", lambda run: output.status_cell(run.status)),
-    Column("began", lambda run: output.shown_time(run.began), whole=True),
-    Column("messages", total_text),
+RUNS = output.columns(
+    "run! workflow status began! messages",
+    status=lambda run: output.status_cell(run.status),
+    began=lambda run: output.shown_time(run.began),
+    messages=total_text,
 )
 
 
@@ -703,23 +696,17 @@ def _why(step: OpenStep) -> str:
     return step.error.text if step.error is not None else ""
 
 
-AGENTS = (
-    Column("agent", whole=True),
-    Column("role"),
-    Column("version", lambda agent: str(agent.version), right=True),
-    Column("epoch", lambda agent: str(agent.epoch), right=True),
-    Column("steps", _steps),
-    Column("context", _context, right=True),
-    Column("session", lambda agent: agent.left or "open"),
+AGENTS = output.columns(
+    "agent! role version#> epoch#> steps context> session",
+    steps=_steps,
+    context=_context,
+    session=lambda agent: agent.left or "open",
 )
-OPEN_STEPS = (
-    Column("step", whole=True),
-    Column("tool"),
-    Column("arguments", lambda step: output.arguments_preview(recorded(step.arguments))),
-    Column("effects"),
-    Column("status", lambda step: output.status_cell(step.status), whole=True),
-    Column("why", _why, short=True, optional=True),
-    Column("resume", whole=True),
+OPEN_STEPS = output.columns(
+    "step! tool arguments effects status! why~? resume!",
+    arguments=lambda step: output.arguments_preview(recorded(step.arguments)),
+    status=lambda step: output.status_cell(step.status),
+    why=_why,
 )
 CHECKPOINTS = (
     Column("agent", lambda row: row[0]),
@@ -731,20 +718,11 @@ DECISIONS = (
     Column("agent", lambda row: row[0]),
     Column("question", lambda row: row[1].question, short=True),
     Column("selected", lambda row: row[1].selected, short=True),
-    Column("confidence", lambda row: _number(row[1].confidence)),
-    Column("threshold", lambda row: _number(row[1].threshold)),
+    Column("confidence", lambda row: row[1].confidence),
+    Column("threshold", lambda row: row[1].threshold),
     Column("because", lambda row: row[1].because, short=True),
 )
-MISFITS = (
-    Column("position", lambda each: str(each.position)),
-    Column("stream"),
-    Column("version", lambda each: str(each.version)),
-    Column("why", lambda each: each.reason, short=True),
-)
-
-
-def _number(amount: float | None) -> str:
-    return "" if amount is None else f"{amount:g}"
+MISFITS = output.columns("position# stream version# why=reason~")
 
 
 @run.command()
@@ -878,15 +856,7 @@ def _trace_heading(traced: Trace) -> Iterator[Part]:
 _Row = dict[str, "Text | str | None"]
 """Cells of a row of a trace, by column."""
 
-TRACE = (
-    Column("step", whole=True),
-    Column("began", right=True, optional=True),
-    Column("clock", whole=True, optional=True),
-    Column("took", right=True, optional=True),
-    Column("call"),
-    Column("outcome"),
-    Column("recorded in", whole=True, optional=True),
-)
+TRACE = output.columns("step! began>? clock!? took>? call outcome recorded_in!?")
 """Times on the left, outcomes on the right; of clocks and runs only others than usual."""
 
 

@@ -15,14 +15,14 @@ from hansard.agents.workspace import RunFilter
 from hansard.bus.clock import OS_USER
 from hansard.bus.reads import Time
 from hansard.cli import output, processes
-from hansard.cli.common import At, By, Command, Commands, Reason, Run, argument, flag, option
+from hansard.cli.common import At, By, Command, Commands, Reason, Run, argument, flag, option, pairs
 from hansard.cli.experiment import numbers
 from hansard.cli.opening import agents_at_work, reading, reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.cli.run import edit_text, resume_command
 from hansard.client.options import result_from
 from hansard.domain.choices import counted, listed
-from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.errors import CallerError
 from hansard.domain.run import ForkEffects, RunForked, RunState, RunStatus
 from hansard.domain.steps import Effects, Step, Verdict
 from hansard.inspect import page as run_page
@@ -251,10 +251,16 @@ async def fork(
     on them are answered from the record (docs/forks.md).
     """
     chosen = ForkEffects(effects) if effects is not None else None
-    edits = [_replacement(each) for each in replace or ()]
-    edits += [_version(each) for each in prompt or ()]
+    form = "STEP=FILE, such as agent#3=result.json"
+    changes = [
+        edits.replace(step, result=result_from(_content(name)))
+        for step, name in pairs(replace, "--replace", form).items()
+    ]
+    form = "STEP=NAME@VERSION, such as agent#3=rag@2"
+    versions = pairs(prompt, "--prompt", form).items()
+    changes += [edits.replace(step, prompt=version) for step, version in versions]
     async with reading_run(which) as (workspace, run):
-        child = await actions.fork(workspace, run, at, chosen, None, edits, by=by, reason=reason)
+        child = await actions.fork(workspace, run, at, chosen, None, changes, by=by, reason=reason)
         life = await workspace.states.life(child)
     forked = life.forked or RunForked(parent=run, at={})
     edited = [edit.target for edit in forked.edits]
@@ -272,24 +278,12 @@ async def fork(
     output.hint(f"effects={forked.effects}: {meant[forked.effects]}\ncontinue with: {command}")
 
 
-def _replacement(text: str) -> edits.Replacement:
-    """Return the edit of `--replace STEP=FILE`. Raises BadValue, CallerError."""
-    step, _, name = text.partition("=")
-    if not step or not name:
-        raise BadValue("--replace", f"{text!r:.80}", "give STEP=FILE, such as agent#3=result.json")
+def _content(file: str) -> str:
+    """Return the text of a file, of stdin for `-`. Raises CallerError."""
     try:
-        content = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
+        return sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CallerError(f"{name} cannot be read ({error}): give a file of UTF-8 text") from error
-    return edits.replace(step, result=result_from(content))
-
-
-def _version(text: str) -> edits.Replacement:
-    """Return the edit of `--prompt STEP=NAME@VERSION`. Raises BadValue."""
-    step, _, version = text.partition("=")
-    if not step or not version:
-        raise BadValue("--prompt", f"{text!r:.80}", "give STEP=NAME@VERSION, such as agent#3=rag@2")
-    return edits.replace(step, prompt=version)
+        raise CallerError(f"{file} cannot be read ({error}): give a file of UTF-8 text") from error
 
 
 @run.command()

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from hansard.bus.clock import OS_USER
 from hansard.bus.file_lock import whole, write_whole
 from hansard.cli import output
-from hansard.cli.common import Agent, Commands, GlobalOptions, argument, flag, option, within
+from hansard.cli.common import Agent, Commands, GlobalOptions, argument, flag, option, pairs, within
 from hansard.cli.opening import place_of, published, reading_raw, reading_run, settings
 from hansard.client.opening import data_dir_of
 from hansard.domain.choices import counted
@@ -309,12 +309,7 @@ async def _stream_to_file(
 
 def _own_tables(texts: list[str]) -> dict[str, bytes]:
     """Read tables from files here: the worker opens none. Raises CallerError, BadValue."""
-    files: dict[str, str] = {}
-    for text in texts:
-        name, equals, file = text.partition("=")
-        if not equals or not file or name in files:
-            raise CallerError(f"--with {text!r} is no NAME=FILE, or the name is given twice")
-        files[name] = file
+    files = pairs(texts, "--with", "NAME=FILE")
     if not files:
         return {}
     from hansard.operations.sql_answer import as_arrow

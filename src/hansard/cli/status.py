@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -23,7 +23,6 @@ from hansard.client import opening
 from hansard.client.opening import check_data_dir, data_dir_of
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import Corrupt
-from hansard.inspect.answer import Answer
 from hansard.inspect.status import (
     PUBLISHED,
     Health,
@@ -59,7 +58,9 @@ async def check() -> int:
     """
 
     def tell(finding: Finding) -> None:
-        output.show(CheckFinding(finding), [_line(finding)])
+        fields = msgspec.structs.asdict(finding)
+        kind = {"finding": fields.pop("kind"), "wrong": fields.pop("wrong")}
+        output.show(kind | fields, [_line(finding)])
 
     config = settings()
     async with reading_raw(damaged=True) as raw:
@@ -68,7 +69,8 @@ async def check() -> int:
             summary = await rechecking.check(
                 raw, tell, progress, known=known.known, findings=known.findings
             )
-    output.show(RecheckResult(summary), _words(summary))
+    fields = {"summary": summary.workspace, **msgspec.structs.asdict(summary)}
+    output.show(fields, _words(summary))
     return 1 if summary.wrong else 0
 
 
@@ -121,33 +123,11 @@ def _progress() -> Generator[rechecking.Progress]:
         yield advance
 
 
-class CheckFinding(Answer):
-    """Finding of a recheck."""
-
-    finding: Finding
-
-    def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield the finding, its kind first."""
-        fields = msgspec.structs.asdict(self.finding)
-        yield {"finding": fields.pop("kind"), "wrong": fields.pop("wrong"), **fields}
-
-
-class RecheckResult(Answer):
-    """Result of a recheck."""
-
-    summary: Summary
-
-    def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield the summary of the workspace."""
-        yield {"summary": self.summary.workspace, **msgspec.structs.asdict(self.summary)}
-
-
-RESTORED = (
-    Column("stream", whole=True),
-    Column("messages", lambda stream: f"{stream.messages:,}", right=True),
-    Column("first", lambda stream: f"{stream.first:,}", right=True),
-    Column("last", lambda stream: f"{stream.last:,}", right=True),
-    Column("damaged files", lambda stream: stream.backup, whole=True),
+RESTORED = output.columns(
+    "stream! messages> first> last> damaged_files=backup!",
+    messages=lambda stream: f"{stream.messages:,}",
+    first=lambda stream: f"{stream.first:,}",
+    last=lambda stream: f"{stream.last:,}",
 )
 
 
@@ -217,12 +197,9 @@ async def rebuild(
     return 1 if made.differing else 0
 
 
-REBUILT = (
-    Column("table", whole=True),
-    Column("rows", right=True),
-    Column(
-        "digest", lambda table: table.digest[:16] + " differs" * (table.equal is False), whole=True
-    ),
+REBUILT = output.columns(
+    "table! rows> digest!",
+    digest=lambda table: table.digest[:16] + " differs" * (table.equal is False),
 )
 
 
@@ -330,11 +307,10 @@ def _led(replicas: int, leader: str | None) -> str | None:
     return f"{replicas}, led by {leader}" if leader else f"{replicas}, without a leader now"
 
 
-STREAMS = (
-    Column("stream", lambda each: each.name, whole=True),
-    Column("messages", lambda each: str(each.messages - each.archived), right=True),
-    Column("size", lambda each: output.size(each.bytes), right=True),
-    Column("last", lambda each: str(each.last), right=True),
+STREAMS = output.columns(
+    "stream=name! messages> size> last#>",
+    messages=lambda each: str(each.messages - each.archived),
+    size=lambda each: output.size(each.bytes),
 )
 ARCHIVED = (Column("archived", lambda each: str(each.archived), right=True),)
 CLUSTER = (Column("replicas", lambda each: str(each.replicas), right=True), Column("leader"))

@@ -14,7 +14,7 @@ from hansard.agents.workspace import Workspace
 from hansard.cli import output
 from hansard.cli.common import At, Commands, Run, argument, flag
 from hansard.cli.opening import reading_run
-from hansard.cli.output import Column, Hint, Part
+from hansard.cli.output import Hint, Part
 from hansard.cli.processes import termination_event, until
 from hansard.domain.choices import counted
 from hansard.inspect import run as reads
@@ -44,13 +44,8 @@ _STYLES = {
     "claimed": "yellow",
 }
 
-AGENTS = (
-    Column("agent", whole=True),
-    Column("role"),
-    Column("status", whole=True, styles=output.STYLES),
-    Column("task", lambda agent: agent.tasks),
-    Column("last action", lambda agent: agent.last, short=True),
-    Column("position", right=True),
+AGENTS = output.columns(
+    "agent! role status! task=tasks last_action=last~ position>", styles={"status": output.STYLES}
 )
 
 
@@ -68,15 +63,13 @@ def _waits(task: Task) -> str:
     return ", ".join([*failed, *rest])
 
 
-TASKS = (
-    Column("task", lambda task: task.id, whole=True),
-    Column("title", short=True),
-    Column("status", whole=True, styles=_STYLES),
-    Column("for", _whose),
-    Column("who", lambda task: task.holder),
-    Column("claim", lambda task: str(task.number or ""), right=True),
-    Column("lease left", _lease_text, right=True),
-    Column("waits for", _waits),
+TASKS = output.columns(
+    "task=id! title~ status! for who=holder claim> lease_left> waits_for",
+    for_=_whose,
+    claim=lambda task: str(task.number or ""),
+    lease_left=_lease_text,
+    waits_for=_waits,
+    styles={"status": _STYLES},
 )
 
 
@@ -178,23 +171,15 @@ def _value(write: Write) -> str:
     return "" if write.value in (None, msgspec.UNSET) else str(write.value)
 
 
-KEYS = (
-    Column("key", whole=True),
-    Column("kind"),
-    Column("version", right=True),
-    Column("author", short=True),
-    Column("role", short=True),
-    Column("value", lambda key: output.preview(_members(key.value))),
-    Column("expires", lambda key: output.time(key.expires)),
+KEYS = output.columns(
+    "key! kind version> author~ role~ value expires",
+    value=lambda key: output.preview(_members(key.value)),
+    expires=lambda key: output.time(key.expires),
 )
-WRITES = (
-    Column("version", right=True),
-    Column("operation", whole=True),
-    Column("author", short=True),
-    Column("role", short=True),
-    Column("value", _value),
-    Column("position", right=True),
-    Column("time", lambda write: output.time(write.time), whole=True),
+WRITES = output.columns(
+    "version> operation! author~ role~ value position> time!",
+    value=_value,
+    time=lambda write: output.time(write.time),
 )
 
 

@@ -100,13 +100,7 @@ class TierReport(Answer):
         }
 
 
-_TIERS = (
-    Column("tier"),
-    Column("positions"),
-    Column("commits", right=True),
-    Column("size", right=True),
-    Column("where", whole=True),
-)
+_TIERS = output.columns("tier positions commits> size> where!")
 
 
 @tiers.command("show")
@@ -173,7 +167,7 @@ async def sql(
             f"the archive at {place} lacks the rows of positions {first:,} to {last:,}, and so "
             "does this answer: store them again with 'hansard tiers roll'"
         )
-    answer = _Rows([dict(zip(names, row, strict=True)) for row in rows])
+    answer = [dict(zip(names, row, strict=True)) for row in rows]
     cells = [[output.cell(output.cut(str(value))) for value in row] for row in rows]
     output.show(answer, [output.table([Column(name) for name in names], cells)])
 
@@ -228,7 +222,7 @@ async def clean(
         parts.append(Hint("nothing was deleted: 'hansard tiers clean --yes' deletes these objects"))
     elif kept:
         parts.append(Hint(f"{counted(len(blobs) - len(deleted), 'blob')} kept: {kept}"))
-    output.show(_Rows(orphans), parts)
+    output.show(orphans, parts)
 
 
 async def _orphaned_blobs(
@@ -260,14 +254,6 @@ async def _orphaned_blobs(
         except (ServerError, BusError) as error:
             kept = str(error)
     return count, {each: sizes[each] for each in blobs}, deleted, kept
-
-
-class _Rows(Answer):
-    """The rows of an answer."""
-
-    _lines = ("rows",)
-
-    rows: list[dict[str, Any]]
 
 
 async def _survey(config: Settings) -> Survey:

@@ -22,7 +22,7 @@ from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.log import RawMessage
 from hansard.bus.redacted_log import ForwardingLog
 from hansard.cli import output
-from hansard.cli.common import Commands, GlobalOptions, flag, option
+from hansard.cli.common import AllowHost, Commands, GlobalOptions, flag, option
 from hansard.cli.opening import settings
 from hansard.cli.output import Hint
 from hansard.cli.processes import BackgroundPrinter, log_stream, termination_event, until
@@ -59,9 +59,6 @@ Http = Annotated[
 TokenFile = Annotated[
     Path | None,
     option("With --http: file with the operator's token; created if missing.", "FILE"),
-]
-AllowHost = Annotated[
-    list[str] | None, option("With --http: a host name that clients may use. Repeatable.", "NAME")
 ]
 TlsCert = Annotated[Path | None, option("With --http: certificate chain, to speak HTTPS.", "FILE")]
 TlsKey = Annotated[Path | None, option("Private key of --tls-cert.", "FILE")]

@@ -9,14 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Generator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, Unpack, overload
 
@@ -30,11 +23,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.portal import Portal
 from hansard.client.beginning import end_session
 from hansard.client.common import AsyncCommonRecord, CommonRecord
-from hansard.client.options import (
-    Defaults,
-    RunOptions,
-    session_options,
-)
+from hansard.client.options import Defaults, RunOptions, session_options
 from hansard.client.session import (
     AsyncCommonSession,
     AsyncSession,

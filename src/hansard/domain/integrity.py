@@ -45,14 +45,7 @@ from hansard.domain.decider import TAG
 from hansard.domain.errors import BadValue
 from hansard.domain.events import REGISTRY, UPCASTERS, Commit, Event, Recorded
 from hansard.domain.experience import experience as kept_experiences
-from hansard.domain.ids import (
-    AgentStream,
-    KeyStream,
-    RunStream,
-    StreamId,
-    WorkspaceStream,
-    run_of,
-)
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.memory import files as memory_events
 from hansard.domain.memory.files import KIND as MEMORY
 from hansard.domain.reuse import KIND as REUSE

@@ -2,64 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import ClassVar
 
 import msgspec
 
-from hansard.agents.memory.reading import MemoryVersion
 from hansard.agents.memory.search import (
     HITS_MAX,
     LINES_MAX,
     PATHS_MAX,
     Embedder,
-    Line,
-    Ranked,
+    Lines,
+    Paths,
     Rankers,
+    SearchResult,
     paths_matching,
 )
 from hansard.agents.memory.search import grep as lines_matching
 from hansard.agents.memory.search import search as files_fitting
-from hansard.agents.memory.store import BlamedLine, MemoryStore
+from hansard.agents.memory.store import MemoryStore
 from hansard.agents.workspace import Workspace
 from hansard.domain.label import text as label_text
 from hansard.domain.memory.space import MemoryFile, MemoryState
 from hansard.inspect.answer import Answer, by_name
 from hansard.projections.file_search import FileVectors, FileWords
-
-
-class MemoryPaths(Answer, kw_only=True):
-    """Paths of a space that match a glob; `more` if a limit left out others."""
-
-    space: str
-    paths: list[str]
-    more: bool = False
-
-    def lines(self) -> Iterable[dict[str, str]]:
-        """Yield each path."""
-        return [{"path": path} for path in self.paths]
-
-
-class MemoryLines(Answer, kw_only=True):
-    """Lines of a space that match a pattern; `more` if a limit left out others."""
-
-    _lines: ClassVar[tuple[str, ...]] = ("hits",)
-
-    space: str
-    hits: list[Line]
-    files: int
-    more: bool = False
-
-
-class MemoryHits(Answer, kw_only=True):
-    """Files of a space that match a query, best first."""
-
-    _lines: ClassVar[tuple[str, ...]] = ("hits",)
-
-    space: str
-    hits: list[Ranked]
-    by: str
-    more: bool = False
 
 
 async def tree_of(workspace: Workspace, space: str, at: object = None) -> dict[str, str]:
@@ -73,14 +38,11 @@ def texts_of(state: MemoryState) -> dict[str, str]:
     return {path: file.text for path, file in files if not file.link and not file.binary}
 
 
-async def glob(
-    workspace: Workspace, space: str, pattern: str, *, limit: int = PATHS_MAX
-) -> MemoryPaths:
+async def glob(workspace: Workspace, space: str, pattern: str, *, limit: int = PATHS_MAX) -> Paths:
     """Return the paths that match a glob. Raises BadValue, ExtraMissing."""
     files = (await MemoryStore(workspace, space).state()).files.items()
     shown = [path for path, file in files if not file.link and not file.binary]
-    matches = paths_matching(shown, pattern, limit=limit)
-    return MemoryPaths(space=space, paths=matches.paths, more=matches.more)
+    return paths_matching(shown, pattern, limit=limit)
 
 
 async def grep(
@@ -91,11 +53,10 @@ async def grep(
     glob: str = "",
     ignore_case: bool = False,
     limit: int = LINES_MAX,
-) -> MemoryLines:
+) -> Lines:
     """Return the lines that match a pattern. Raises BadValue, ExtraMissing."""
     tree = await tree_of(workspace, space)
-    matches = lines_matching(tree, pattern, glob=glob, ignore_case=ignore_case, limit=limit)
-    return MemoryLines(space=space, hits=matches.lines, files=matches.files, more=matches.more)
+    return lines_matching(tree, pattern, glob=glob, ignore_case=ignore_case, limit=limit)
 
 
 async def search(
@@ -107,7 +68,7 @@ async def search(
     glob: str = "",
     kind: str = "",
     limit: int = HITS_MAX,
-) -> MemoryHits:
+) -> SearchResult:
     """Return the files that match a query, by words and, with an embedder, also by meaning.
 
     Raises BadQuery, BadValue, ExtraMissing.
@@ -115,8 +76,7 @@ async def search(
     tree = await tree_of(workspace, space)
     meaning = FileVectors(embedder) if embedder is not None else None
     rankers = Rankers(FileWords(), meaning)
-    matches = files_fitting(tree, question, rankers, glob=glob, kind=kind, limit=limit)
-    return MemoryHits(space=space, hits=matches.hits, by=matches.by, more=matches.more)
+    return files_fitting(tree, question, rankers, glob=glob, kind=kind, limit=limit)
 
 
 class ListedFile(msgspec.Struct, kw_only=True):
@@ -150,25 +110,6 @@ class MemoryListing(Answer, kw_only=True):
 
     files: list[ListedFile]
     spaces: list[str]
-
-
-class MemoryLog(Answer, kw_only=True):
-    """Versions of a file, or of all files of a space, oldest first."""
-
-    _lines: ClassVar[tuple[str, ...]] = ("versions",)
-
-    space: str
-    versions: list[MemoryVersion]
-
-
-class MemoryBlame(Answer, kw_only=True):
-    """Lines of a file, each with the change that wrote it."""
-
-    _lines: ClassVar[tuple[str, ...]] = ("blamed",)
-
-    space: str
-    path: str
-    blamed: list[BlamedLine]
 
 
 class MemoryDiff(msgspec.Struct, kw_only=True):

@@ -17,21 +17,8 @@ from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.redaction import check_names
 from hansard.domain.roles.authorize import Trust
 from hansard.inspect.comparison_parts import compare
-from hansard.operations.declare import (
-    Async,
-    C_co,
-    Noun,
-    Takes,
-    composite,
-    operation,
-    trusted,
-)
-from hansard.operations.reports import (
-    CompareOptions,
-    ComparisonReport,
-    question_of,
-    shown,
-)
+from hansard.operations.declare import Async, C_co, Noun, Takes, composite, operation, trusted
+from hansard.operations.reports import CompareOptions, ComparisonReport, question_of, shown
 from hansard.projections.report import Question
 from hansard.projections.snapshots import Reader
 from hansard.state.replay import RunView

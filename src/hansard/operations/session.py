@@ -21,13 +21,7 @@ from hansard.agents.annotations.statements import Annotations, Every
 from hansard.agents.board import AsyncBoard, AsyncTransaction, Expected, Resolve
 from hansard.agents.memory.search import HITS_MAX, SearchResult
 from hansard.agents.memory.twins import AsyncMemory
-from hansard.agents.policy.permits import (
-    Need,
-    claims,
-    reads,
-    states,
-    writes,
-)
+from hansard.agents.policy.permits import Need, claims, reads, states, writes
 from hansard.agents.team.tasks import STATES, Task
 from hansard.agents.team.twins import AsyncTeam
 from hansard.bus import slices

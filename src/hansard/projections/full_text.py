@@ -28,13 +28,7 @@ import msgspec
 from hansard.bus.file_lock import PRIVATE_FILE, take_by
 from hansard.domain.ids import workspace_name
 from hansard.domain.integrity import MEMBERSHIP_TAGS, MembershipEvent
-from hansard.projections.errors import (
-    BadQuery,
-    ProjectionError,
-    Unusable,
-    unusable,
-    unwritten,
-)
+from hansard.projections.errors import BadQuery, ProjectionError, Unusable, unusable, unwritten
 from hansard.projections.rows import COLUMNS, EVENT_BITS, KNOWN_AS, Batch, Row, digest
 from hansard.projections.runner import Source, project, to_its_end
 from hansard.projections.store import Progress, Store

@@ -46,13 +46,7 @@ from hansard.projections.rows import (
     Shape,
     digest,
 )
-from hansard.projections.table_files import (
-    VERSION,
-    private,
-    schema_digest,
-    schema_sql,
-    wal,
-)
+from hansard.projections.table_files import VERSION, private, schema_digest, schema_sql, wal
 
 # The statements that fill the tables from a batch: the files of `tables/`.
 

@@ -27,14 +27,7 @@ from typing import Any, Self
 import msgspec
 from cachetools import LRUCache
 
-from hansard.bus.commits import (
-    check_begins,
-    check_versions,
-    is_stand_in,
-    revive,
-    until,
-    whole_at,
-)
+from hansard.bus.commits import check_begins, check_versions, is_stand_in, revive, until, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, EventLog, RunStreams, Snapshots, Stored, UpTo, utc
 from hansard.domain import agent as agents

@@ -20,13 +20,7 @@ from hypothesis import strategies as st
 
 from hansard.ext.mcp import frames, upstream
 from hansard.ext.mcp.frames import BadFrame, Notification
-from hansard.ext.mcp.upstream import (
-    INBOX_BYTES_MAX,
-    INBOX_MAX,
-    QUESTIONS_MAX,
-    Inbox,
-    Lines,
-)
+from hansard.ext.mcp.upstream import INBOX_BYTES_MAX, INBOX_MAX, QUESTIONS_MAX, Inbox, Lines
 from tests.integrations.mcp.support import WAIT_S, Commands, Setup, Wire
 from tests.integrations.mcp.test_http import STREAM, _response
 

@@ -12,16 +12,7 @@ import pytest
 
 from tests.cli.support import Call
 from tests.integrations.mcp.http_tee import teed
-from tests.integrations.mcp.support import (
-    NO_TLS,
-    SCENARIO_S,
-    WAIT_S,
-    Setup,
-    ask,
-    served,
-    text,
-    yes,
-)
+from tests.integrations.mcp.support import NO_TLS, SCENARIO_S, WAIT_S, Setup, ask, served, text, yes
 from tests.integrations.mcp.test_http import listening
 
 pytestmark = pytest.mark.later

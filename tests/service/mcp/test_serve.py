@@ -18,14 +18,7 @@ import hansard
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import StepStatus
 from hansard.operations.session import OPERATIONS
-from hansard.service.mcp.offers import (
-    BLOCKS,
-    GROUPS,
-    IN_RUN,
-    PREFIXED,
-    nouns_of_slices,
-    offers,
-)
+from hansard.service.mcp.offers import BLOCKS, GROUPS, IN_RUN, PREFIXED, nouns_of_slices, offers
 from tests.cli.support import Call
 from tests.faults._warm import python
 from tests.integrations.mcp.support import SCENARIO_S, Setup, Wire, text, wire

@@ -45,9 +45,7 @@ from hansard.domain.agent import (
     StatedFact,
     window_of,
 )
-from hansard.domain.agent import (
-    alternatives as recorded_alternatives,
-)
+from hansard.domain.agent import alternatives as recorded_alternatives
 from hansard.domain.aggregate_types import stream_of
 from hansard.domain.board import key_name
 from hansard.domain.checkpoints import Pace

@@ -48,14 +48,7 @@ from hansard.domain.agent import MessageAdded
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadName, Corrupt, RecordError, UnknownEvent
 from hansard.domain.events import Commit, Event, Tx
-from hansard.domain.ids import (
-    AgentStream,
-    RunStream,
-    StreamId,
-    WorkspaceStream,
-    in_run,
-    run_of,
-)
+from hansard.domain.ids import AgentStream, RunStream, StreamId, WorkspaceStream, in_run, run_of
 from hansard.domain.integrity import Fold, foreign
 from hansard.domain.run import RunForked, RunStarted
 from hansard.domain.steps import StepEvent, StepRequested

@@ -34,11 +34,7 @@ from hansard.domain.memory import files as memory_events
 from hansard.domain.memory.files import MemoryChanged, MemoryRejected
 from hansard.domain.payload import blobs_named
 from hansard.domain.prompt import KIND
-from hansard.domain.run import (
-    RunAssigned,
-    RunForked,
-    RunStarted,
-)
+from hansard.domain.run import RunAssigned, RunForked, RunStarted
 from hansard.domain.steps import StepCompleted, StepRequested
 from hansard.domain.values import Plain
 from hansard.state.aggregates import in_full

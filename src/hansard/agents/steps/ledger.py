@@ -22,15 +22,7 @@ from hansard.bus.log import Stored
 from hansard.bus.portal import Arrival, own_task
 from hansard.bus.writer import HandOver, StreamWriter
 from hansard.domain import agent, fingerprint, steps
-from hansard.domain.agent import (
-    AgentEvent,
-    AgentState,
-    Command,
-    Fact,
-    Leave,
-    MessageAdded,
-    Tell,
-)
+from hansard.domain.agent import AgentEvent, AgentState, Command, Fact, Leave, MessageAdded, Tell
 from hansard.domain.conversation import ranges
 from hansard.domain.decider import evolve
 from hansard.domain.errors import HansardError, Refused

@@ -38,16 +38,7 @@ from hansard.bus.jetstream.direct import (
 )
 from hansard.bus.jetstream.generations import Generations, Messages, Survey, survey
 from hansard.bus.jetstream.wire import TooMany
-from hansard.bus.log import (
-    Append,
-    AtPosition,
-    AtTime,
-    Kind,
-    RawMessage,
-    RunStreams,
-    Stored,
-    UpTo,
-)
+from hansard.bus.log import Append, AtPosition, AtTime, Kind, RawMessage, RunStreams, Stored, UpTo
 from hansard.bus.loggers import logger
 from hansard.bus.marks import ACCEPTED, OUTSIDE_REMEDY, Extent, Newest, Witness, edited, loss
 from hansard.bus.reads import ReadValidator, is_stream

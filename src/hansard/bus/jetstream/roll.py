@@ -25,12 +25,7 @@ from hansard.bus.jetstream.direct import (
     replicas_of,
     silent_of,
 )
-from hansard.bus.jetstream.generations import (
-    Generation,
-    SealedStream,
-    Survey,
-    survey,
-)
+from hansard.bus.jetstream.generations import Generation, SealedStream, Survey, survey
 from hansard.bus.loggers import logger
 from hansard.bus.marks import Extent, Witness
 from hansard.bus.sources import Archive, Archived

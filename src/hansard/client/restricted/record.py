@@ -26,11 +26,7 @@ from hansard.bus.clock import OS_USER
 from hansard.bus.portal import Portal
 from hansard.client.beginning import Ended, report_ended
 from hansard.client.common import AsyncCommonRecord, CommonRecord
-from hansard.client.options import (
-    Defaults,
-    RunOptions,
-    check_rules,
-)
+from hansard.client.options import Defaults, RunOptions, check_rules
 from hansard.client.record import AsyncRecord, Record
 from hansard.client.restricted import calls
 from hansard.client.restricted.calls import (

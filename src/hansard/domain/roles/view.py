@@ -32,14 +32,7 @@ from hansard.domain.experience import experience as kept_experiences
 from hansard.domain.experiment import KIND as EXPERIMENT_KIND
 from hansard.domain.experiment import ExperimentRegistered, ExperimentStopped
 from hansard.domain.fingerprint import DIGEST_BYTES, canonical, digest
-from hansard.domain.ids import (
-    MEMORY,
-    AgentStream,
-    KeyStream,
-    RunStream,
-    StreamId,
-    WorkspaceStream,
-)
+from hansard.domain.ids import MEMORY, AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.label import Confidentiality, Label, level
 from hansard.domain.roles.authorize import (
     DIGESTS,

@@ -38,12 +38,7 @@ from pydantic_core import to_jsonable_python
 
 from hansard.domain.errors import HansardError
 from hansard.domain.steps import Effects
-from hansard.ext.frameworks._sessions import (
-    effects_by_name,
-    execute,
-    report_usage,
-    session_here,
-)
+from hansard.ext.frameworks._sessions import effects_by_name, execute, report_usage, session_here
 from hansard.ext.steps import AnySession, NamedTool, call_async, step
 
 Next = Callable[[], Awaitable[None]]

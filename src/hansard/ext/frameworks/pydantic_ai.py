@@ -53,12 +53,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from hansard.domain.choices import check_options
 from hansard.domain.steps import Effects
-from hansard.ext.frameworks._sessions import (
-    effects_by_name,
-    execute,
-    report_usage,
-    session_here,
-)
+from hansard.ext.frameworks._sessions import effects_by_name, execute, report_usage, session_here
 from hansard.ext.steps import step
 
 VOLATILE = ("timestamp", "run_id", "conversation_id")

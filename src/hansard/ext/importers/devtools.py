@@ -20,13 +20,7 @@ from hansard.domain.fingerprint import canonical
 from hansard.domain.steps import Effects
 from hansard.domain.values import Secret
 from hansard.ext.importers import chat
-from hansard.ext.importers.chat import (
-    TOOL,
-    ChatRun,
-    Ending,
-    ImportDefaults,
-    Message,
-)
+from hansard.ext.importers.chat import TOOL, ChatRun, Ending, ImportDefaults, Message
 
 DEVTOOLS = "devtools"
 PERSON = "person"

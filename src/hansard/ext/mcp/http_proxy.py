@@ -14,13 +14,7 @@ import asyncio
 import contextlib
 import dataclasses
 import hmac
-from collections.abc import (
-    AsyncGenerator,
-    Callable,
-    Coroutine,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from http import HTTPStatus
@@ -82,18 +76,9 @@ from hansard.ext.mcp.http_server import (
     is_stream,
     passed_on,
 )
-from hansard.ext.mcp.recording import (
-    Recording,
-    answered_elsewhere,
-    offers_forms,
-    unanswerable,
-)
+from hansard.ext.mcp.recording import Recording, answered_elsewhere, offers_forms, unanswerable
 from hansard.ext.mcp.serving import CANCELLED_WAIT_S, LEAVE_WAIT_S
-from hansard.ext.mcp.upstream import (
-    QUESTIONS_MAX,
-    Expected,
-    ServerGone,
-)
+from hansard.ext.mcp.upstream import QUESTIONS_MAX, Expected, ServerGone
 
 _log = logger(__name__)
 

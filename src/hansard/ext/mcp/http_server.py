@@ -40,14 +40,7 @@ from hansard.ext.mcp.frames import (
     Notification,
     Request,
 )
-from hansard.ext.mcp.upstream import (
-    NOTHING,
-    DroppingInbox,
-    Inbox,
-    ServerGone,
-    SideRequests,
-    pages,
-)
+from hansard.ext.mcp.upstream import NOTHING, DroppingInbox, Inbox, ServerGone, SideRequests, pages
 
 # ------------------------------------------------------------ OAuth
 #

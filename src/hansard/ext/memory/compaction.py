@@ -20,12 +20,8 @@ import msgspec
 from hansard.agents.memory.search import By, Rankers, search
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
-from hansard.domain.memory.files import (
-    AGENTS,
-)
-from hansard.domain.memory.space import (
-    MemoryState,
-)
+from hansard.domain.memory.files import AGENTS
+from hansard.domain.memory.space import MemoryState
 from hansard.inspect.memory import texts_of
 from hansard.projections.file_search import FileWords
 from hansard.projections.snapshots import Reader

@@ -18,12 +18,7 @@ from hansard.agents.flow import Flow
 from hansard.domain import payload
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.steps import Step
-from hansard.ext.models.differences import (
-    Difference,
-    differences,
-    identity_as_recorded,
-    nearest,
-)
+from hansard.ext.models.differences import Difference, differences, identity_as_recorded, nearest
 from hansard.ext.models.exchange import Exchange, Request, _plain_body
 from hansard.ext.models.providers import Operation, identity_of
 from hansard.ext.models.proxy import ModelProxy

@@ -14,13 +14,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from http import HTTPStatus

@@ -15,13 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import dspy  # pyright: ignore[reportMissingImports] -- 370 MB, which our environment has not
-from dspy.lm15 import (  # pyright: ignore[reportMissingImports] -- 370 MB, which our environment has not
-    Message,
-    Response,
-    TextPart,
-    Usage,
-    response_to_events,
-)
+from dspy.lm15 import Message, Response, TextPart, Usage, response_to_events  # pyright: ignore[reportMissingImports] -- 370 MB, which our environment has not
 from dspy.teleprompt import COPRO  # pyright: ignore[reportMissingImports] -- 370 MB, which our environment has not
 
 from hansard.domain.choices import counted

@@ -33,14 +33,7 @@ from hansard.domain.errors import BadValue, Corrupt, HansardError
 from hansard.domain.events import REGISTRY, Actor, Commit, Recorded
 from hansard.domain.experience import experience
 from hansard.domain.experience.experience import EXPERIENCES, ExperienceInstalled
-from hansard.domain.ids import (
-    AgentStream,
-    KeyStream,
-    RunStream,
-    StreamId,
-    WorkspaceStream,
-    uuid8,
-)
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, uuid8
 from hansard.domain.integrity import may_hold
 from hansard.domain.label import Label, join
 from hansard.domain.payload import PartsLine, parts_of

@@ -419,7 +419,7 @@ async def memory_blame(context: Context, *, space: str, path: str, at: str | Non
         at: A version of the space, a position or a time.
     """
     blamed = await MemoryStore(context.trusted("memory").workspace, space).blame(path, at)
-    return _lines(memories.MemoryBlame(space=space, path=path, blamed=blamed))
+    return _lines(blamed)
 
 
 # ---------------------------------------------------------------- search

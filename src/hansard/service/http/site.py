@@ -17,13 +17,7 @@ from starlette.responses import RedirectResponse, Response
 
 from hansard import web
 from hansard.client.opening import data_dir_of
-from hansard.service.http.identity import (
-    CSRF,
-    Identity,
-    demand_own_page,
-    local_path,
-    set_cookie,
-)
+from hansard.service.http.identity import CSRF, Identity, demand_own_page, local_path, set_cookie
 from hansard.service.http.logins import Grant, Link, Logins
 from hansard.service.http.problems import CallerRefused
 from hansard.service.http.routes import Caller, Context, read
