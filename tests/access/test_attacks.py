@@ -215,7 +215,7 @@ SUBSCRIPTIONS = [
 ]
 
 
-@pytest.mark.fast(cases=10)
+@pytest.mark.fast(cases=10, slow=10)
 @pytest.mark.parametrize("queue", ["", "q"])
 @pytest.mark.parametrize("subject", SUBSCRIPTIONS)
 async def test_a_subscription_that_only_a_trusted_login_may_make(lab, subject, queue):

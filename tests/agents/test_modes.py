@@ -216,28 +216,6 @@ async def test_an_edited_later_step_replays_the_earlier_ones(lab: Lab):
     assert ran == ["a", "b", "c", "b!", "c"]
 
 
-async def test_a_resume_picks_up_where_the_record_ends(record: TwinRecord):
-    """The calls before the crash replay, the one that crashed and those after it run."""
-    ran: list[str] = []
-    for crash in (True, False):
-        try:
-            async with record.run(run="r") as session:
-
-                @session.tool(effects="pure")
-                async def step(name: str) -> str:
-                    ran.append(name)
-                    if name == "b" and crash:
-                        raise RuntimeError
-                    return name
-
-                assert [await step(name) for name in "abc"] == ["a", "b", "c"]
-        except RuntimeError:
-            assert crash
-    assert ran == ["a", "b", "b", "c"]
-    life = (await record.state("r")).life
-    assert (life.status, life.epochs) == ("completed", {"ada": 2})
-
-
 async def test_a_caught_failure_is_raised_again_on_resume(record: TwinRecord):
     """A resume raises a caught failure again, but runs the last failed call of a chain again."""
     ran: list[str] = []

@@ -261,18 +261,6 @@ async def test_a_gate_guards_the_board(lab: Lab):
         assert await board.keys() == ["open"]
 
 
-async def test_a_secret_is_not_written_to_the_board(lab: Lab):
-    """Redaction reaches values, and a key that is a secret is refused."""
-    async with lab.connect() as record:
-        async with record.run(run="r", redact={"token": "tok-12345678"}) as session:
-            board = board_of(session)
-            await board.put("k", {"auth": "tok-12345678"})
-            assert await board.get("k") == {"auth": hansard.Secret("token")}
-            with pytest.raises(hansard.BadValue, match="holds a secret"):
-                await board.put("tok-12345678", 1)
-        assert all(b"tok-12345678" not in stored.body for stored in await record.commits("r"))
-
-
 async def test_an_edit_before_a_write_does_not_make_it_twice(lab: Lab):
     """After an edit a resume adopts the recorded write and makes only new ones."""
     async with lab.connect() as record:

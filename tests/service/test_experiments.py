@@ -13,7 +13,7 @@ from hansard.domain.experiment import arm_of
 from hansard.operations.protocol import wire
 from hansard.operations.protocol.wire import Open
 from tests.service.scenarios import caught
-from tests.service.support import House, Lab, requests_sent
+from tests.service.support import House, Lab
 from tests.service.test_attacks import refusals
 from tests.service.test_parity import PLAN, bare, play, record_of
 
@@ -218,18 +218,6 @@ def test_the_arm_that_stood_then(house: House) -> None:
         register(house)
         assert run(record, "r1")[0] == Arm("bold")
         assert run(record, "r2", experiment="greeting", arm="bold")[0] == BOLD
-
-
-def test_no_secret_in_a_run_s_labels(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Labels are redacted before they are sent."""
-    sent = requests_sent(monkeypatch)
-    with house.connect(redact={"token": "s3cret"}) as record:
-        assert run(record, "r1", labels={"of": "s3cret"}) == (None, "r1")
-    assert sent
-    assert b"s3cret" not in b"".join(sent)
-    with house.trusted() as record:
-        [(_, life)] = record.runs()
-    assert "s3cret" not in life.labels["of"]
 
 
 # ------------------------------------------------------------ non-interference

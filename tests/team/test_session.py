@@ -329,36 +329,6 @@ async def test_what_cannot_be_taken_is_refused_before_anything_is_written(lab: L
         assert await task_tags(record, "r") == []
 
 
-@twins
-async def test_a_secret_is_taken_out_of_texts_and_refused_in_a_name(lab: Lab):
-    """In tasks, results, errors and messages a secret is replaced by its name; in a name it is
-    refused.
-    """
-    async with (
-        lab.connect(redact={"key": "sk-12345"}, secrets={"key": "sk-12345"}.get) as record,
-        record.run(run="r") as session,
-    ):
-        team = team_of(session)
-        await team.add("use sk-12345", what={"key": "sk-12345"}, task="one")
-        task = await team.claim()
-        await team.hand_off(task, agent="ada", with_=["sk-12345"], reason="it is sk-12345")
-        await team.send({"key": "sk-12345"}, agent="ada")
-        assert len(await team.inbox()) == 1
-        await team.fail(await team.claim(), ValueError("bad sk-12345"))
-        for wrong in (
-            team.add("t", task="sk-12345"),
-            team.add("t", role="a sk-12345"),
-            team.add("t", waits_for_roles=["a sk-12345"]),
-            team.send("x", agent="a sk-12345"),
-            team.wait_for(task="sk-12345"),
-        ):
-            with pytest.raises(hansard.BadValue, match="secret"):
-                await wrong
-        bodies = b"".join(stored.body for stored in await record.commits("r"))
-        assert b"sk-12345" not in bodies
-        assert bodies.count(b"key") > 3
-
-
 def test_a_cancelled_block_gives_its_task_back(data_dir, workspace):
     """A cancelled block reopens its task and stops its heartbeat."""
 
