@@ -162,15 +162,19 @@ def _values(parameter: Parameter, run: str, other: str) -> list[str]:
 async def answers(
     http: httpx2.AsyncClient, several: list[Sent]
 ) -> list[tuple[int, dict[str, str], str]]:
-    """Return all of the answers but the time, several at once."""
+    """Return all of the answers but the time, several at once; send again what came too early."""
     places = asyncio.Semaphore(4)
 
     async def answer(sent: Sent) -> tuple[int, dict[str, str], str]:
         key = {"idempotency-key": uuid4().hex} if sent.method == "POST" else {}
         async with places:
-            got = await http.request(
-                sent.method, sent.address, content=sent.body or None, headers=key
-            )
+            while True:
+                got = await http.request(
+                    sent.method, sent.address, content=sent.body or None, headers=key
+                )
+                if "too many requests are under way" not in got.text:
+                    break
+                await asyncio.sleep(float(got.headers["retry-after"]))
         headers = {name: text for name, text in got.headers.items() if name not in IGNORED}
         return got.status_code, headers, got.text
 

@@ -18,12 +18,17 @@ from tests.faults._warm import python
 
 TOKEN = "a-token-of-enough-characters"
 WRITES = 24
-AFTER_S_MAX = 0.6
-"""Latest kill after the first request was sent, in seconds."""
+AFTER_S_MAX = 0.05
+"""Latest kill after the answer that it waits for, in seconds."""
 
 
-async def sent(url: str, names: list[str]) -> dict[str, tuple[int, bool]]:
-    """Add a prompt of each name, all at once; return the status, and whether it was repeated."""
+async def sent(
+    url: str, names: list[str], answered: asyncio.Semaphore | None = None
+) -> dict[str, tuple[int, bool]]:
+    """Add a prompt of each name, all at once; return the status, and whether it was repeated.
+
+    Each answer releases `answered`.
+    """
 
     async def one(http: httpx2.AsyncClient, name: str) -> tuple[int, bool]:
         body = {"name": name, "text": "Be brief."}
@@ -32,6 +37,8 @@ async def sent(url: str, names: list[str]) -> dict[str, tuple[int, bool]]:
             answer = await http.post("/api/v1/lab/prompts/add", json=body, headers=headers)
         except httpx2.TransportError:  # the service was killed
             return 0, False
+        if answered is not None:
+            answered.release()
         return answer.status_code, "idempotency-replayed" in answer.headers
 
     headers = {"authorization": f"Bearer {TOKEN}"}
@@ -40,8 +47,11 @@ async def sent(url: str, names: list[str]) -> dict[str, tuple[int, bool]]:
     return dict(zip(names, answers, strict=True))
 
 
-def round_of(home: Path, number: int, after_s: float | None) -> dict[str, tuple[int, bool]]:
-    """Send the writes of a round to a new service; kill it after a time, if one is stated."""
+def round_of(home: Path, number: int, after: float | None) -> dict[str, tuple[int, bool]]:
+    """Send the writes of a round to a new service; kill it after a share of them, if one is stated.
+
+    The kill is up to `AFTER_S_MAX` later, by the same share.
+    """
     more = ("-w", "lab", "--json", "--http", "0", "--token-file", str(home / "token"))
     names = [f"p{number}-{each}" for each in range(WRITES)]
     with up(home, *more, program=python()) as process:
@@ -49,10 +59,13 @@ def round_of(home: Path, number: int, after_s: float | None) -> dict[str, tuple[
         url = json.loads(process.stdout.readline())["http"]
 
         async def both() -> dict[str, tuple[int, bool]]:
-            await sent(url, [f"warm-{number}-{after_s is None}"])  # it opens the workspace
-            sending = asyncio.create_task(sent(url, names))
-            if after_s is not None:
-                await asyncio.sleep(after_s)
+            await sent(url, [f"warm-{number}-{after is None}"])  # it opens the workspace
+            answered = asyncio.Semaphore(0)
+            sending = asyncio.create_task(sent(url, names, answered))
+            if after is not None:
+                for _ in range(int(after * WRITES)):
+                    await answered.acquire()
+                await asyncio.sleep(after * AFTER_S_MAX)
                 process.kill()
             return await sending
 
@@ -67,7 +80,7 @@ def killed(home: Path, rounds: int) -> Counter[str]:
     (home / "token").chmod(0o600)
     with join(home), hansard.connect("lab", data_dir=home) as record:
         for number in range(rounds):
-            first = round_of(home, number, chosen.uniform(0, AFTER_S_MAX))
+            first = round_of(home, number, chosen.random())
             again = round_of(home, number, None)
             for name, (status, was_repeated) in again.items():
                 assert status in {200, 409}, (name, status)

@@ -399,6 +399,7 @@ async def test_sessions_and_links_are_limited(lab: Lab, monkeypatch: pytest.Monk
     monkeypatch.setattr(logins, "SESSIONS_OF_ONE_MAX", 3)
     monkeypatch.setattr(logins, "LINKS_MAX", 3)
     files = Logins(lab.folder)
+    files.begin(Grant())  # it makes the folder
     files.end_all()
     (lab.folder / "http" / "sessions" / "0bad").write_bytes(b"{")
     secrets = []

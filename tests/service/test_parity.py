@@ -80,6 +80,8 @@ def record_of(lab: Lab, run: str) -> list[Any]:
             data = bare(msgspec.json.decode(event.data), names)
             if event.type == "step.completed.v1" and "served" in str(data.get("result")):
                 data.pop("digest")
+            if event.type == "checkpoint.saved.v1" and data["data"].pop("auto", None):  # measured
+                data.pop("fingerprint")
             of_ids = ("digest", "fingerprint", "full", "call", "key")
             for digest in of_ids if run in WITH_IDS else ():
                 data.pop(digest, None)
