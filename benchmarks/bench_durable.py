@@ -213,11 +213,7 @@ def process(*words: str) -> tuple[float, float]:
     """Return the milliseconds of such a process, whole and after its imports."""
     start = time.perf_counter()
     done = subprocess.run(
-        [*SIDE, *words],
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=BOUND_S,
-        check=True,
+        [*SIDE, *words], stdout=subprocess.PIPE, text=True, timeout=BOUND_S, check=True
     )
     whole = (time.perf_counter() - start) * 1e3
     return whole, float(done.stdout or 0) * 1e3

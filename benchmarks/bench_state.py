@@ -98,9 +98,7 @@ async def written(record: AsyncRecord, rounds: int) -> tuple[list[float], list[f
             return query[:200]
 
         step, put = await _world.turns(
-            rounds,
-            lambda: look(_world.text(ARGUMENT_BYTES)),
-            lambda: session.board.put("key", 1),
+            rounds, lambda: look(_world.text(ARGUMENT_BYTES)), lambda: session.board.put("key", 1)
         )
     return step, put
 
@@ -126,9 +124,7 @@ async def at_size(
             for _ in range(sized(100, 10)):  # fill the memory of what is called warm
                 await read(record)
             warm, hot = await _world.turns(
-                rounds,
-                partial(read, record),
-                partial(_fresh, read, record),
+                rounds, partial(read, record), partial(_fresh, read, record)
             )
             note(f"{name}, warm", warm)
             note(f"{name}, hot", hot)

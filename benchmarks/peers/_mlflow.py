@@ -46,12 +46,7 @@ class MlflowWriter:
         """Write a span for the run, and one within it for each step."""
         with self._mlflow.start_span(name="agent", span_type="AGENT") as root:
             self._mlflow.update_current_trace(
-                tags={
-                    "run": trace.name,
-                    "batch": trace.batch,
-                    "arm": trace.arm,
-                    "task": trace.task,
-                }
+                tags={"run": trace.name, "batch": trace.batch, "arm": trace.arm, "task": trace.task}
             )
             for step in trace.steps:
                 with self._mlflow.start_span(name=step.tool, span_type="TOOL") as span:

@@ -208,9 +208,7 @@ def hansard_options() -> dict[str, Any]:
 
 @pytest.fixture
 def hansard_recording(
-    request: pytest.FixtureRequest,
-    hansard_options: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest, hansard_options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Recording]:
     """Provide the recording of a test marked `hansard`."""
     item: pytest.Item = request.node

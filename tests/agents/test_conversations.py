@@ -99,11 +99,7 @@ async def test_a_call_that_was_cut_off_is_answered_in_the_window(record: TwinRec
         await session.message("user", "where is my order?")
         await session.message("assistant", None, fields={"tool_calls": [_call("a"), _call("b")]})
         await session.message("tool", "here", fields={"tool_call_id": "a"})
-        assert [each["role"] for each in await session.window()] == [
-            "user",
-            "assistant",
-            "tool",
-        ]
+        assert [each["role"] for each in await session.window()] == ["user", "assistant", "tool"]
     async with record.run(conversation="c", run="two") as session:
         window = await session.window()
         assert [each.get("tool_call_id") for each in window] == [None, None, "a", "b"]

@@ -100,10 +100,7 @@ def put(home: Path, *blobs: bytes) -> None:
 
 
 def clean(
-    home: Path,
-    capsys: pytest.CaptureFixture[str],
-    patch: pytest.MonkeyPatch,
-    *more: str,
+    home: Path, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, *more: str
 ) -> str:
     """Run 'hansard tiers clean', and return what it reports."""
     line = ("--data-dir", home, "-w", "rolled")

@@ -187,10 +187,7 @@ def test_a_roll_stores_and_deletes_nothing_while_the_archive_is_gone(
             with pytest.raises(ArchiveUnavailable, match="it has no object of this workspace"):
                 roll(home, str(place))
             result = ran(capsys, monkeypatch, [*command, "SELECT count(*) FROM events"])
-            assert (result.code, "no object of this workspace): mount" in result.err) == (
-                2,
-                True,
-            )
+            assert (result.code, "no object of this workspace): mount" in result.err) == (2, True)
             assert place.exists() is archive
             place.mkdir(exist_ok=True)
         place.rmdir()

@@ -162,10 +162,7 @@ def compared(
             r"holds 3 commits: 2 acknowledged commits are gone \(missing: position 1",
         ),
         ([*log(2), *log(9, first=4)], "goes to position 9 and holds 8 commits: 1 acknowledged"),
-        (
-            [*log(4), *log(9, first=5, text="y")],
-            "position 5 of its log is not the commit that was",
-        ),
+        ([*log(4), *log(9, first=5, text="y")], "position 5 of its log is not the commit that was"),
         ([*log(4), *log(9, first=6)], "holds 8 commits: 1 acknowledged commit is gone"),
         ([], "its log ends at position 0"),
     ],

@@ -279,12 +279,7 @@ def test_a_lease_ends_once(lease):
 
 def test_what_an_end_waits_for_is_less_than_what_is_promised():
     """Each wait from the last user's end to the server's has a bound; together they keep it."""
-    waits_s = (
-        _supervisor.GRACE_S,
-        _supervisor.GRACE_POLL_S,
-        marker.LEAVE_S,
-        server_process.TERM_S,
-    )
+    waits_s = (_supervisor.GRACE_S, _supervisor.GRACE_POLL_S, marker.LEAVE_S, server_process.TERM_S)
     assert sum(waits_s) <= GONE_S
 
 

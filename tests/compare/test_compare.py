@@ -221,10 +221,7 @@ SIZES = [
     ([("b", "t1")], "An interim analysis: 1 of 2 tasks planned"),
     ([("b", "t2"), ("a", "t1")], "An interim analysis: 2 of 4 trials planned"),
     ([("a", "t2"), ("b", "t1"), ("b", "t2")], "At its planned size, 2 tasks"),
-    (
-        [("a", "t3"), ("b", "t3"), ("a", "t3"), ("b", "t3")],
-        "Past its planned size of 2 tasks",
-    ),
+    ([("a", "t3"), ("b", "t3"), ("a", "t3"), ("b", "t3")], "Past its planned size of 2 tasks"),
 ]
 """Trials that are added in turn, and the sentence that the comparison then has."""
 

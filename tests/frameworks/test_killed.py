@@ -66,10 +66,7 @@ def test_a_killed_run_is_resumed_with_one_effect_and_replayed_with_none(
 )
 @pytest.mark.parametrize(
     ("agent", "errors", "models"),
-    [
-        ("microsoft", ["MiddlewareFailure", UNKNOWN], ["0"]),
-        ("openai", [UNKNOWN], ["0", "1"]),
-    ],
+    [("microsoft", ["MiddlewareFailure", UNKNOWN], ["0"]), ("openai", [UNKNOWN], ["0", "1"])],
 )
 def test_a_mail_whose_outcome_is_unknown_is_not_sent_again(
     run, agent: str, errors: list[str], models: list[str], tmp_path: Path

@@ -149,8 +149,7 @@ async def test_messages_keys_and_prompts(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("effects", "model", "payment"),
-    [("shadow", "withheld", "withheld"), ("live", "runs", "stops")],
+    ("effects", "model", "payment"), [("shadow", "withheld", "withheld"), ("live", "runs", "stops")]
 )
 async def test_effects(lab: Lab, effects: str, model: str, payment: str) -> None:
     """The handling of effects decides about calls that the record does not answer."""

@@ -211,10 +211,7 @@ async def test_hidden_parts_change_no_answer(lab: Lab, tmp_path: Path, role: str
     """
     for name, rules in check.parse(ROLES).items():
         await lab.record.roles.apply(name, rules)
-    async with (
-        visible(lab.record) as run,
-        logged_in(lab, tmp_path, role) as http,
-    ):
+    async with visible(lab.record) as run, logged_in(lab, tmp_path, role) as http:
         other = await hidden(lab.record, run, 1)
         several = list(requests(lab, run, other))
         assert len({each.path for each in several}) >= 60

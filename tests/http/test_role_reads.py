@@ -164,10 +164,7 @@ async def test_a_role_gets_an_approval_as_it_sees_the_call(lab: Lab, tmp_path: P
 async def test_a_prompt_is_read_by_its_name(lab: Lab, tmp_path: Path) -> None:
     """By the operator, and by a role that sees its events; to another role it does not exist."""
     await lab.record.prompts.add("tone", "Be brief.")
-    async with (
-        caller(lab, tmp_path, "reader") as reader,
-        caller(lab, tmp_path, "editor") as editor,
-    ):
+    async with caller(lab, tmp_path, "reader") as reader, caller(lab, tmp_path, "editor") as editor:
         for each in (lab, editor):
             [version] = (await get(each, "/prompts/tone"))["versions"]
             assert version["version"] == 1

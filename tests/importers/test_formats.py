@@ -223,10 +223,7 @@ def test_a_document_that_is_broken_is_none(tmp_path, data):
     """An invalid document is refused."""
     path = tmp_path / "file"
     path.write_bytes(data)
-    with (
-        files.seekable(path) as file,
-        pytest.raises(files.NotADocument, match="it is not JSON"),
-    ):
+    with files.seekable(path) as file, pytest.raises(files.NotADocument, match="it is not JSON"):
         files.outline(file)
 
 

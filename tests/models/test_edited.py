@@ -287,10 +287,7 @@ async def test_a_request_has_another_message(data_dir, workspace, provider, monk
             await ask(f"{url}/openai")
         for name, value in provider.environment.items():
             monkeypatch.setenv(name, value)
-        async with (
-            record.run("asks", run=other, agent="models"),
-            hansard.record_http(),
-        ):
+        async with record.run("asks", run=other, agent="models"), hansard.record_http():
             await ask(provider.environment["OPENAI_BASE_URL"])
         assert [body["messages"][0]["content"] for _, body in provider.calls[-2:]] == [
             "Where is order 18?"

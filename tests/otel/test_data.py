@@ -22,10 +22,7 @@ from tests.conftest import NO_REAL_DATA, REAL_DATA
 
 DATA = REAL_DATA / "otel-genai" / "dev"
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(not DATA.exists(), reason=NO_REAL_DATA),
-]
+pytestmark = [pytest.mark.real, pytest.mark.skipif(not DATA.exists(), reason=NO_REAL_DATA)]
 
 LANGFUSE = sorted((DATA / "langfuse-framework-traces").glob("*.trace.json"))
 OPENINFERENCE = DATA / "openinference-fixtures"

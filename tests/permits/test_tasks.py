@@ -190,9 +190,7 @@ async def test_an_inbox_goes_on_where_it_was_before_its_role_was_defined(lab: La
         assert contents == ["0", "1", "2", "3"]
 
 
-async def test_a_role_s_refusal_precedes_that_of_its_labels(
-    record: TwinRecord,
-):
+async def test_a_role_s_refusal_precedes_that_of_its_labels(record: TwinRecord):
     """Whatever the agent was shown: one refusal, by the role."""
     await record.roles.apply("writer", rules("[roles.writer.may]\ntools = ['look']\n"))
     await record.roles.apply("clerk", rules(WORKER))

@@ -114,10 +114,7 @@ def test_forks_of_forks_are_what_the_domain_folds(shared, events, life, more, li
         state = fold(agent.AgentState(), before)
         went_on = happened(commands, state, fold, agent.decide)
         other = happened(
-            [agent.Leave("cancelled")],
-            fold(agent.AgentState(), events),
-            fold,
-            agent.decide,
+            [agent.Leave("cancelled")], fold(agent.AgentState(), events), fold, agent.decide
         )
         messages.add(RunStream(name), life_cut + 1, [forked])
         _append(messages, AgentStream(parent, "writer", "ada"), len(events), other, [1])

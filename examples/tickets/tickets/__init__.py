@@ -132,8 +132,5 @@ GROUP BY stream;
 """
 
 SLICE = Slice(
-    name="tickets",
-    streams={KIND: (TicketOpened, TicketClosed)},
-    nouns=(Tickets,),
-    schema=SCHEMA,
+    name="tickets", streams={KIND: (TicketOpened, TicketClosed)}, nouns=(Tickets,), schema=SCHEMA
 )

@@ -78,11 +78,7 @@ def aggregate_type(
     check_events(where, classes)
     aggregate_types.register(
         AggregateType(
-            cls=cls,
-            name=name,
-            topic=topic_of(where, cls),
-            events=classes,
-            older=dict(older or {}),
+            cls=cls, name=name, topic=topic_of(where, cls), events=classes, older=dict(older or {})
         )
     )
 

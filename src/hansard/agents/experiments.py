@@ -201,11 +201,7 @@ async def state(workspace: Workspace, name: str) -> ExperimentState:
 
 
 async def register(
-    workspace: Workspace,
-    name: str,
-    made: ExperimentRegistered,
-    *,
-    by: str = OS_USER,
+    workspace: Workspace, name: str, made: ExperimentRegistered, *, by: str = OS_USER
 ) -> bool:
     """Register an experiment; return False if it is already registered with the same plan.
 
@@ -257,13 +253,7 @@ async def replace(
         raise Refused(message) from error
 
 
-async def stop(
-    workspace: Workspace,
-    name: str,
-    *,
-    reason: str = "",
-    by: str = OS_USER,
-) -> bool:
+async def stop(workspace: Workspace, name: str, *, reason: str = "", by: str = OS_USER) -> bool:
     """Stop assigning runs; return False if it is already stopped. Raises Refused, BadName."""
     command = ExperimentStopped(because=workspace.text(reason))
     return await workspace.repository.decide(EXPERIMENTS, name, command, by)
@@ -520,12 +510,7 @@ class Evaluated(Brief, msgspec.Struct):
 
 
 async def score(
-    workspace: Workspace,
-    run: str,
-    metrics: Mapping[str, Any],
-    *,
-    by: str,
-    reason: str = "",
+    workspace: Workspace, run: str, metrics: Mapping[str, Any], *, by: str, reason: str = ""
 ) -> bool:
     """Record a run's score; return False if this judge's latest score is the same.
 

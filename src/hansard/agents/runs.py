@@ -307,12 +307,7 @@ async def _refused(
 
 
 async def reopen(
-    workspace: Workspace,
-    run: str,
-    name: str,
-    *,
-    by: str | Actor = OS_USER,
-    reason: str = "",
+    workspace: Workspace, run: str, name: str, *, by: str | Actor = OS_USER, reason: str = ""
 ) -> bool:
     """Reopen a task that failed; return False if it has not ended.
 
@@ -360,11 +355,7 @@ async def finish(
 
 
 async def cancel(
-    workspace: Workspace,
-    run: str,
-    *,
-    by: str | Actor = OS_USER,
-    reason: str = "",
+    workspace: Workspace, run: str, *, by: str | Actor = OS_USER, reason: str = ""
 ) -> bool:
     """Mark a run as cancelled; return False if it already is.
 

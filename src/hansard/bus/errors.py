@@ -46,14 +46,7 @@ ROOM_BYTES_MIN = 8 * 1024 * 1024
 again.
 """
 
-_REFUSALS = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EIO,
-)
+_REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 _TEXTS = (
     *((code, os.strerror(code).lower()) for code in _REFUSALS),
     (errno.ENOSPC, "database or disk is full"),  # this one and the next are SQLite's

@@ -152,6 +152,11 @@ def utc(stamp: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=ns // 1_000)
 
 
+def rfc3339(stamp: int) -> str:
+    """Format a time of the log's, given in ns since 1970, in UTC to the ns."""
+    return f"{utc(stamp):%Y-%m-%dT%H:%M:%S}.{stamp % 1_000_000_000:09d}Z"
+
+
 class AtPosition(msgspec.Struct, frozen=True):
     """Up to and including this position."""
 

@@ -405,10 +405,7 @@ class StreamWriter:
         return encoded
 
     def put(
-        self,
-        recorded: Sequence[Recorded],
-        done: Pending | None,
-        label: Label | None = None,
+        self, recorded: Sequence[Recorded], done: Pending | None, label: Label | None = None
     ) -> None:
         """Queue the events of one decision; `done` gets the Stored commit or the error. A decision
         too large for one commit becomes several, in order; `done` is for the last.

@@ -72,8 +72,7 @@ POINT = (
 At = Annotated[str | None, option(POINT, "POINT")]
 Agent = Annotated[str | None, option("Only this agent.")]
 By = Annotated[
-    str,
-    option("Author, for the record [the operating system's user].", "NAME", show_default=False),
+    str, option("Author, for the record [the operating system's user].", "NAME", show_default=False)
 ]
 Reason = Annotated[str, option("Reason, for the record.", "TEXT")]
 OutputFile = Annotated[Path | None, option("The file to write [stdout].", None, "--output", "-o")]

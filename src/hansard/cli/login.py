@@ -31,8 +31,7 @@ REQUEST_S = 30.0
 ANSWER_BYTES_MAX = 64 * 1024
 
 Credentials = Annotated[
-    Path | None,
-    option("Log in as the principal of this file [as the operator].", "FILE"),
+    Path | None, option("Log in as the principal of this file [as the operator].", "FILE")
 ]
 Url = Annotated[str | None, option("The service's address [one that runs on this record].", "URL")]
 

@@ -63,8 +63,7 @@ ProxyMode = Annotated[
 HeaderEnv = Annotated[
     list[str] | None,
     option(
-        "With --url: a header, and the variable that holds its value. Repeatable.",
-        "HEADER=NAME",
+        "With --url: a header, and the variable that holds its value. Repeatable.", "HEADER=NAME"
     ),
 ]
 Http = Annotated[

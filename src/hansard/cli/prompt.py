@@ -295,15 +295,9 @@ def _render_optimization(report: Optimized) -> Iterator[Part]:
             ("run", report.run),
             ("from version", report.base),
             ("best", report.best),
-            (
-                "tried",
-                ", ".join(f"{each} ({mean:.4g})" for each, mean in report.versions.items()),
-            ),
+            ("tried", ", ".join(f"{each} ({mean:.4g})" for each, mean in report.versions.items())),
             ("experiment", report.experiment),
-            (
-                "verdict",
-                report.evidence.verdict if report.evidence else "nothing better was found",
-            ),
+            ("verdict", report.evidence.verdict if report.evidence else "nothing better was found"),
             ("promoted", "yes" if report.promoted else "no"),
             ("evaluations", report.evaluations),
             (

@@ -173,9 +173,7 @@ async def sql(
 
 
 @tiers.command("clean")
-async def clean(
-    yes: Annotated[bool, flag("--yes", "Delete them.")] = False,
-) -> None:
+async def clean(yes: Annotated[bool, flag("--yes", "Delete them.")] = False) -> None:
     """List segments and blobs that nothing names; delete them with --yes.
 
     Killed processes left them: segments without a manifest, and blobs that no commit names.

@@ -57,8 +57,7 @@ Http = Annotated[
     str | None, option("Serve the page, the API, traces and hooks; 0: a free port.", "[HOST:]PORT")
 ]
 TokenFile = Annotated[
-    Path | None,
-    option("With --http: file with the operator's token; created if missing.", "FILE"),
+    Path | None, option("With --http: file with the operator's token; created if missing.", "FILE")
 ]
 TlsCert = Annotated[Path | None, option("With --http: certificate chain, to speak HTTPS.", "FILE")]
 TlsKey = Annotated[Path | None, option("Private key of --tls-cert.", "FILE")]

@@ -226,10 +226,7 @@ class AsyncRecord(_Trusted, AsyncCommonRecord[AsyncSession, TrustedAsync]):
     """
 
     def __init__(
-        self,
-        workspace: Workspace,
-        defaults: Defaults,
-        tables: OpenTables | None = None,
+        self, workspace: Workspace, defaults: Defaults, tables: OpenTables | None = None
     ) -> None:
         self.workspace = workspace.redacting(defaults.redact)
         self._local = LocalContext(self.workspace, tables, None)

@@ -41,10 +41,7 @@ class Tables:
         self._open = contextlib.AsyncExitStack()
 
     async def ask(
-        self,
-        question: str,
-        parameters: tuple[object, ...],
-        tables: Mapping[str, Any] = NOTHING,
+        self, question: str, parameters: tuple[object, ...], tables: Mapping[str, Any] = NOTHING
     ) -> SqlAnswer:
         """Answer a query as of the newest position at the time of the call.
 

@@ -148,9 +148,7 @@ def workspace_name(value: object) -> str:
     """Return the workspace name, checked. Raises BadName."""
     if not isinstance(value, str) or not _WORKSPACE.fullmatch(value):
         raise BadName(
-            "workspace",
-            value,
-            "use 1 to 40 of a-z, 0-9 and '-', starting with a letter or digit",
+            "workspace", value, "use 1 to 40 of a-z, 0-9 and '-', starting with a letter or digit"
         )
     return value
 

@@ -207,9 +207,7 @@ def _snapshot(
             state.conversation_id,
             state.turns_before + sum(message.role == "user" for message in state.messages),
             ContextWindow(
-                messages=messages,
-                total_tokens=total(tokens),
-                uncounted=tokens.count(None),
+                messages=messages, total_tokens=total(tokens), uncounted=tokens.count(None)
             ),
         ),
         tool_execution=_execution(step, state.version) if step and of_call else None,

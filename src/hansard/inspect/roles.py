@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive, until, whole_at
 from hansard.bus.errors import NotFound
-from hansard.bus.log import AtPosition, Stored, UpTo
+from hansard.bus.log import AtPosition, Stored, UpTo, utc
 from hansard.bus.reads import own
 from hansard.domain.agent import DecisionMade
 from hansard.domain.approval import ApprovalStatus
@@ -85,8 +85,6 @@ def _login(workspace: Workspace, own: Login, token: Token) -> Login:
 
 
 # Approvals that agents requested, and their states.
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Question(msgspec.Struct, kw_only=True):
@@ -160,7 +158,7 @@ def question(each: ListedApproval) -> Question:
 
 def _time(stamp: int) -> str:
     """Format a log time in ns since 1970 as ISO 8601, in whole microseconds."""
-    return (_EPOCH + timedelta(microseconds=stamp // 1_000)).isoformat().replace("+00:00", "Z")
+    return utc(stamp).isoformat().replace("+00:00", "Z")
 
 
 _POINT_REMEDY = "give a position (1234) or a time (2026-11-21T10:00:00Z)"

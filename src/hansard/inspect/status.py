@@ -20,7 +20,7 @@ from hansard.bus import marks, subjects
 from hansard.bus.commits import decode
 from hansard.bus.file_lock import PRIVATE_FILE
 from hansard.bus.jetstream.log import Figures, RawWorkspace
-from hansard.bus.log import RawMessage
+from hansard.bus.log import RawMessage, utc
 from hansard.bus.marks import Damaged, Known, Mark
 from hansard.bus.recheck import Finding, Kind
 from hansard.domain.errors import Corrupt
@@ -220,9 +220,7 @@ class LogEntry(Answer):
 
 def logged(workspace: str, message: RawMessage) -> LogEntry:
     """Return a message in short."""
-    seconds, ns = divmod(message.stamp, 1_000_000_000)
-    time = datetime.fromtimestamp(seconds, UTC).replace(microsecond=ns // 1_000)
-    position = message.position
+    time, position = utc(message.stamp), message.position
     try:
         stream, commit = decode(message.subject, message.body)
     except Corrupt as error:

@@ -270,9 +270,7 @@ _operations(
     {"entry": _reads, "keys": free, "put": _writes, **_WRITES, "transaction": free},
 )
 _operations(
-    "transaction",
-    AsyncTransaction,
-    {"get": _reads, "put": _writes, **_WRITES, "roll_back": free},
+    "transaction", AsyncTransaction, {"get": _reads, "put": _writes, **_WRITES, "roll_back": free}
 )
 
 # ------------------------------------------------------------ memory

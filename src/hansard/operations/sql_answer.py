@@ -192,10 +192,7 @@ class Tables(Protocol):
     """SQL queries on a record. `hansard.client.tables`, which implements it, is slow to import."""
 
     async def ask(
-        self,
-        question: str,
-        parameters: tuple[object, ...],
-        tables: Mapping[str, Any] = NOTHING,
+        self, question: str, parameters: tuple[object, ...], tables: Mapping[str, Any] = NOTHING
     ) -> SqlAnswer:
         """Answer a question in SQL; `tables` are tables of the caller's own, by name."""
         ...

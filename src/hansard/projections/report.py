@@ -338,11 +338,7 @@ def _keep(reader: Reader, name: str, sql: str, *parameters: object) -> None:
 
 
 def _parts(
-    reader: Reader,
-    question: Question,
-    baseline: str,
-    judged: Sequence[str],
-    each: list[str] | None,
+    reader: Reader, question: Question, baseline: str, judged: Sequence[str], each: list[str] | None
 ) -> list[Part]:
     """Return a part for each metric with stored scores, in the plan's order; with curves and pairs
     only for the judged ones. The pairs with the baseline remain in their temporary table.

@@ -82,8 +82,7 @@ async def rolling(
 
 async def _keep(settings: Settings, broker: Broker, tell: Callable[[str], None]) -> None:
     policy = roll.Policy(
-        settings.roll_commits or None,
-        settings.roll_hours * 3_600 if settings.roll_hours else None,
+        settings.roll_commits or None, settings.roll_hours * 3_600 if settings.roll_hours else None
     )
     obstacle = ""
     while True:

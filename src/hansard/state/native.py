@@ -303,12 +303,7 @@ class NativeRecorder(Recorder):
     """Common base of the recorders. Threads may share one."""
 
     def __init__(
-        self,
-        place: Place,
-        name: str = "",
-        names: Iterable[str] = (),
-        *,
-        is_open: bool = False,
+        self, place: Place, name: str = "", names: Iterable[str] = (), *, is_open: bool = False
     ) -> None:
         self.place = place
         self._name = name or "application"
@@ -388,11 +383,7 @@ class NativeRecorder(Recorder):
             kind, carried = _carried(each)
             name, tag, raw = kind.name, carried.tag, bytes(carried.state)
         elif self._is_open:
-            held = {
-                "version": each.originator_version,
-                "topic": each.topic,
-                "state": each.state,
-            }
+            held = {"version": each.originator_version, "topic": each.topic, "state": each.state}
             if not isinstance(each.originator_id, UUID):
                 held["id"] = each.originator_id
             name, tag = UNDECLARED_NAME, STORED

@@ -10,10 +10,7 @@ from tests.faults._inside import Inside, run_program
 def main(inside: Inside) -> list[str]:
     """Return the answers."""
     job = inside.job
-    with (
-        numbered(inside) as record,
-        record.run(job.settings["workflow"], run=job.run) as session,
-    ):
+    with numbered(inside) as record, record.run(job.settings["workflow"], run=job.run) as session:
 
         @session.tool(effects="idempotent", reuse=hansard.reuse(ttl_s=3_600))
         def ask(text: str) -> str:

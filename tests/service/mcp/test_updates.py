@@ -255,10 +255,7 @@ async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: 
     """The watches of a closed connection are free for the client's next one."""
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- it is an extra that may be missing
 
-    async with (
-        other(setup) as ada,
-        serving(setup, tmp_path, agent="rob") as (url, _),
-    ):
+    async with other(setup) as ada, serving(setup, tmp_path, agent="rob") as (url, _):
         most = [f"board://{ada.run}/findings/{number}" for number in range(resources.WATCHED_MAX)]
         for _ in range(2):
             rob = Watcher(mode)

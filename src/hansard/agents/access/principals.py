@@ -483,12 +483,7 @@ def _ends(now: datetime, expires_s: float | None) -> str | None:
 
 
 async def revoke(
-    workspace: Workspace,
-    name: str,
-    token_id: str,
-    *,
-    reason: str = "",
-    by: str = OS_USER,
+    workspace: Workspace, name: str, token_id: str, *, reason: str = "", by: str = OS_USER
 ) -> bool:
     """Revoke a token; return False if already revoked. Raises Refused, BadName."""
     return await _tell(workspace, name, TokenRevoked(token=token_id, because=reason), by)

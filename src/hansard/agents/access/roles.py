@@ -72,13 +72,7 @@ async def defined(workspace: Workspace) -> dict[str, RoleDefined]:
     return {name: each for name, each in rules if each is not None}
 
 
-async def apply(
-    workspace: Workspace,
-    name: str,
-    rules: RoleDefined,
-    *,
-    by: str = OS_USER,
-) -> bool:
+async def apply(workspace: Workspace, name: str, rules: RoleDefined, *, by: str = OS_USER) -> bool:
     """Set the rules of a role; return False if it already has them.
 
     Raises BadValue and BadName for invalid rules, and Conflict after 50 lost races.
@@ -97,10 +91,7 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, RoleDefined]:
 
 
 async def apply_all(
-    workspace: Workspace,
-    rules_by_role: Mapping[str, RoleDefined],
-    *,
-    by: str = OS_USER,
+    workspace: Workspace, rules_by_role: Mapping[str, RoleDefined], *, by: str = OS_USER
 ) -> dict[str, bool]:
     """Set the rules of several roles, one after another; return for each whether they changed.
 
@@ -111,13 +102,7 @@ async def apply_all(
     }
 
 
-async def withdraw(
-    workspace: Workspace,
-    name: str,
-    *,
-    reason: str = "",
-    by: str = OS_USER,
-) -> bool:
+async def withdraw(workspace: Workspace, name: str, *, reason: str = "", by: str = OS_USER) -> bool:
     """Withdraw a role's rules; return False if already withdrawn. Raises Refused, BadName."""
     command = RoleWithdrawn(because=workspace.text(reason))
     return await workspace.repository.decide(ROLES, name, command, by)
@@ -483,13 +468,7 @@ async def record_query(
     _, rules = await rules_at(workspace.states, role, AtPosition(head))
     at = (await workspace.log.at(head)).commit.id if head else ""
     event = QueryAnswered(
-        role=role,
-        at=at,
-        rules=rules,
-        statement=question,
-        position=position,
-        rows=rows,
-        cut=cut,
+        role=role, at=at, rules=rules, statement=question, position=position, rows=rows, cut=cut
     )
     await workspace.repository.append(stream, by, event)
 

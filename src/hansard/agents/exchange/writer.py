@@ -12,7 +12,6 @@ import hashlib
 import heapq
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
@@ -22,7 +21,7 @@ from hansard.agents.memory import operations as memories
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive, torn, whole_at
 from hansard.bus.errors import NotFound
-from hansard.bus.log import COMMIT_BYTES_MAX, AtPosition, Blobs, Origin, Stored
+from hansard.bus.log import COMMIT_BYTES_MAX, AtPosition, Blobs, Origin, Stored, rfc3339
 from hansard.bus.reads import unchecked
 from hansard.domain import aggregate_types, conversation, experiment, prompt
 from hansard.domain.aggregate_types import AggregateChanged, stream_of
@@ -222,8 +221,7 @@ async def results(blobs: Blobs, commits: Iterable[Stored], kind: str) -> AsyncIt
 
 
 def runs(
-    commits: Iterable[Stored],
-    *kinds: type[AggregateChanged | MemoryChanged | MemoryRejected],
+    commits: Iterable[Stored], *kinds: type[AggregateChanged | MemoryChanged | MemoryRejected]
 ) -> list[str]:
     """Return the runs whose steps recorded these events, each once, in order."""
     return list(dict.fromkeys(event.run for _, event in events(commits, *kinds) if event.run))
@@ -378,7 +376,7 @@ def _line(workspace: Workspace, number: int, stored: Stored) -> CommitLine:
         raise Corrupt(f"position {stored.position}", "its body is not UTF-8") from error
     origin = stored.origin
     if origin is None:
-        origin = Origin(workspace.log.workspace, stored.position, time_text(stored.stamp))
+        origin = Origin(workspace.log.workspace, stored.position, rfc3339(stored.stamp))
     return CommitLine(number, stored.stream, stored.commit.version, body, origin)
 
 
@@ -559,9 +557,3 @@ async def _in_order(
             for stored in await workspace.log.read_run(waiting.pop(), up_to):
                 heapq.heappush(heap, (stored.position, stored))
         yield heapq.heappop(heap)[1]
-
-
-def time_text(stamp: int) -> str:
-    """Format a log's time as ISO 8601 in UTC, to the ns."""
-    seconds, ns = divmod(stamp, 1_000_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ns:09d}Z"

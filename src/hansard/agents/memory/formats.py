@@ -99,10 +99,7 @@ def shorten(value: str) -> str:
     return line if len(line) <= ACTUAL_CHARS_MAX else f"{line[: ACTUAL_CHARS_MAX - 3]}..."
 
 
-_OTHER_ENCODINGS = (
-    (b"\xff\xfe", "UTF-16"),
-    (b"\xfe\xff", "UTF-16"),
-)
+_OTHER_ENCODINGS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
 
 
 def text_in(path: str, content: bytes) -> str | Problem:

@@ -801,11 +801,7 @@ class MemoryStore:
             raise Blocked("memory", reason, "record.memory")
 
     def _commit(
-        self,
-        state: MemoryState,
-        actor: Actor,
-        event: MemoryEvent,
-        label: Label | None,
+        self, state: MemoryState, actor: Actor, event: MemoryEvent, label: Label | None
     ) -> Commit:
         return self._workspace.commit(state.version + 1, actor, [event], label=label)
 

@@ -47,11 +47,7 @@ class StepEngine(Gated):
     """Steps of one session."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        settings: Settings,
-        workspace: Workspace,
-        budgets: LogBudgets,
+        self, ledger: Ledger, settings: Settings, workspace: Workspace, budgets: LogBudgets
     ) -> None:
         outcomes = StepRecorder(ledger, settings, workspace.blobs)
         super().__init__(outcomes, budgets, workspace.boards)

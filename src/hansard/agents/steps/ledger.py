@@ -654,10 +654,7 @@ class Ledger(OpenCalls):
             return done
 
     def _turn(
-        self,
-        writer: StreamWriter,
-        decide: Callable[[], Coroutine[Any, Any, Stored]],
-        done: Any,
+        self, writer: StreamWriter, decide: Callable[[], Coroutine[Any, Any, Stored]], done: Any
     ) -> Callable[[], None]:
         """Return the call, for the loop, that has a decision over several streams made once all
         earlier events are stored. It runs in its own task, since its waiter may be interrupted.

@@ -305,9 +305,7 @@ class _Memory:
             self._cache.expire()
             oldest = min((entry[2] for entry in self._cache.values()), default=time.monotonic())
             return msgspec.structs.replace(
-                self._figures,
-                bytes=int(self._cache.currsize),
-                oldest_s=time.monotonic() - oldest,
+                self._figures, bytes=int(self._cache.currsize), oldest_s=time.monotonic() - oldest
             )
 
 

@@ -344,14 +344,7 @@ class Appender:
     _decode: Callable[[Message], Stored]
     """Decodes a message as readers get it; defined by the reading half."""
 
-    def __init__(
-        self,
-        workspace: str,
-        writes: Broker,
-        messages: Messages,
-        *,
-        group: bool,
-    ) -> None:
+    def __init__(self, workspace: str, writes: Broker, messages: Messages, *, group: bool) -> None:
         """`group`: waiting commits share batches (see `Committer`)."""
         self._workspace = workspace
         self._writes = writes

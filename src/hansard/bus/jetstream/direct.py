@@ -9,7 +9,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -36,6 +35,7 @@ from hansard.bus.jetstream.wire import (
     status,
     stored,
 )
+from hansard.bus.log import rfc3339
 from hansard.bus.loggers import logger
 from hansard.bus.sources import Message
 from hansard.domain.errors import Corrupt
@@ -336,12 +336,7 @@ Outgoing = tuple[str, bytes, bytes]
 
 
 async def publish(
-    broker: Broker,
-    subject: str,
-    payload: bytes,
-    headers: bytes,
-    known: Known,
-    waits: int = 1,
+    broker: Broker, subject: str, payload: bytes, headers: bytes, known: Known, waits: int = 1
 ) -> Ack:
     """Publish to the stream that `known` describes, and wait for `waits` times the broker's request
     timeout. Raises Rejected (nothing stored), NoAnswer (unknown), NoResponders.
@@ -700,7 +695,7 @@ class Direct:
 
     async def since(self, stream: str, stamp: int, head: int) -> Message | None:
         """Return the first message after a time (ns since 1970, UTC), up to position `head`."""
-        subject, body = f"$JS.API.DIRECT.GET.{stream}", _encode({"start_time": _rfc3339(stamp + 1)})
+        subject, body = f"$JS.API.DIRECT.GET.{stream}", _encode({"start_time": rfc3339(stamp + 1)})
         began = time.monotonic()
         while True:
             message = await self._single(stream, subject, body)
@@ -851,8 +846,3 @@ def _number(subject: str) -> int:
 
 def _position(message: Message) -> int:
     return message.position
-
-
-def _rfc3339(stamp: int) -> str:
-    seconds, ns = divmod(stamp, 1_000_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ns:09d}Z"

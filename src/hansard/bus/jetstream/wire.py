@@ -280,12 +280,7 @@ def parsed(headers: bytes) -> dict[str, str]:
 def command(subject: str, reply: str, headers: bytes, payload: bytes) -> bytes:
     """Return the bytes of one publish (PUB, or HPUB with headers)."""
     if not headers:
-        return b"PUB %b %b %d\r\n%b\r\n" % (
-            subject.encode(),
-            reply.encode(),
-            len(payload),
-            payload,
-        )
+        return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(payload), payload)
     return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (
         subject.encode(),
         reply.encode(),

@@ -348,12 +348,7 @@ class MemoryConflict(WithFacts, HansardError):
     """
 
     def __init__(
-        self,
-        space: str,
-        path: str,
-        expected: str,
-        mine: str,
-        theirs: MemoryFile | None,
+        self, space: str, path: str, expected: str, mine: str, theirs: MemoryFile | None
     ) -> None:
         digest = theirs.digest if theirs is not None else ""
         current = "there is none" if theirs is None else f"{theirs.author!r} wrote the current one"

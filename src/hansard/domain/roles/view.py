@@ -433,10 +433,7 @@ _STOP = Facts(tag=ExperimentStopped.tag, stream=WorkspaceStream(EXPERIMENT_KIND,
 _KEPT: Mapping[str, tuple[Facts, ...]] = {
     kind: tuple(Facts(tag=each.tag, stream=WorkspaceStream(kind, "")) for each in events)
     for kind, events in (
-        (
-            prompt.KIND,
-            (prompt.PromptVersionAdded, prompt.PromptAliased, prompt.PromptRetired),
-        ),
+        (prompt.KIND, (prompt.PromptVersionAdded, prompt.PromptAliased, prompt.PromptRetired)),
         (action_caches.KIND, get_args(action_caches.ActionsEvent)),
         (kept_experiences.KIND, get_args(kept_experiences.ExperienceEvent)),
     )

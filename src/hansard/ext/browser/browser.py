@@ -358,11 +358,7 @@ class PageActions:
         return fields
 
     async def ask(
-        self,
-        instruction: str,
-        model: Model,
-        frame: int = 0,
-        recorded: ElementTargets | None = None,
+        self, instruction: str, model: Model, frame: int = 0, recorded: ElementTargets | None = None
     ) -> dict[str, Any]:
         """Call a model for one element and return its response.
 
@@ -557,12 +553,7 @@ class PageActions:
         return plain
 
     async def _first_of(
-        self,
-        where: Any,
-        instruction: str,
-        ways: Sequence[ElementLocator],
-        *,
-        brief: bool = False,
+        self, where: Any, instruction: str, ways: Sequence[ElementLocator], *, brief: bool = False
     ) -> FoundElement:
         """Wait for the element as long as a page may take. Raises ElementNotFound."""
         deadline = time.monotonic() + (UNKNOWN_WAIT_S if brief else self.timeout_s)

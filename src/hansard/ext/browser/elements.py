@@ -359,11 +359,7 @@ def _row_of(recorded: ElementTargets | None) -> dict[str, Any]:
 
 
 async def described(
-    frame: Any,
-    handle: Any,
-    single: Any,
-    recorded: ElementTargets | None,
-    locator: ElementLocator,
+    frame: Any, handle: Any, single: Any, recorded: ElementTargets | None, locator: ElementLocator
 ) -> FoundElement:
     """Describe an element: its place, and how it is found again.
 

@@ -991,11 +991,7 @@ class ExperienceReplay(_Performer):
         return act, act.url
 
     async def _checked(
-        self,
-        when: str,
-        node: str,
-        ask: Callable[[], CheckFailure | None],
-        now: Situation,
+        self, when: str, node: str, ask: Callable[[], CheckFailure | None], now: Situation
     ) -> CheckFailure | None:
         """Call the check functions, and record their results.
 

@@ -342,12 +342,7 @@ class AsyncBrowser(PageActions, AsyncReplays):
     """
 
     def __init__(
-        self,
-        session: AsyncMixin,
-        page: Any,
-        *,
-        model: Model | None = None,
-        timeout_s: float = 5.0,
+        self, session: AsyncMixin, page: Any, *, model: Model | None = None, timeout_s: float = 5.0
     ) -> None:
         AsyncReplays.__init__(self, session)
         PageActions.__init__(self, session, page, model=model, timeout_s=timeout_s)

@@ -99,13 +99,7 @@ class ClaudeSessions(Noun[C_co], noun="claude"):
 
     @operation(needs=states(TranscriptAppended))
     async def append(
-        self,
-        project: Name,
-        session: Name,
-        entries: Content,
-        *,
-        subpath: str = "",
-        by: By = OS_USER,
+        self, project: Name, session: Name, entries: Content, *, subpath: str = "", by: By = OS_USER
     ) -> bool:
         """Add entries to a transcript; return False if all of them are stored already.
 

@@ -281,10 +281,7 @@ class RecordedModel(Model):  # type: ignore[misc]  # see mypy's configuration
     ) -> tuple[NamedTool, dict[str, Any]]:
         """Return a call's step, and the request as its arguments."""
         names = ("system_instructions", "input", "model_settings", "tools", "output_schema")
-        fields = {
-            **dict(zip((*names, "handoffs", "tracing"), request, strict=False)),
-            **more,
-        }
+        fields = {**dict(zip((*names, "handoffs", "tracing"), request, strict=False)), **more}
         schema = fields["output_schema"]
         plain_text = schema is None or schema.is_plain_text()
         arguments = {

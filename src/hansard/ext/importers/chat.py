@@ -629,12 +629,7 @@ class Agent:
         self._tools: set[str] = set()
 
     def add_request(
-        self,
-        message: Message,
-        fields: dict[str, Any],
-        answered: list[bool],
-        *,
-        routed: bool,
+        self, message: Message, fields: dict[str, Any], answered: list[bool], *, routed: bool
     ) -> list[StepReference]:
         """Add a message and its first `len(answered)` calls; `answered` marks those with a result.
 

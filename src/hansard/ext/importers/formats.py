@@ -312,11 +312,7 @@ class Session:
         entry["content"] += texts
         if calls:
             entry.setdefault("tool_calls", []).extend(
-                {
-                    "id": call.get("id"),
-                    "name": call.get("name"),
-                    "arguments": call.get("input", {}),
-                }
+                {"id": call.get("id"), "name": call.get("name"), "arguments": call.get("input", {})}
                 for call in calls
             )
         if message.usage is not None:

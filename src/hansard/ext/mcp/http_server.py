@@ -247,13 +247,7 @@ class Refused(NotDone):
 class HttpServer:
     """Server at a URL; `headers` are sent with each request and replace a client's own."""
 
-    def __init__(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        *,
-        of_many: bool = False,
-    ) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], *, of_many: bool = False) -> None:
         """Create the client of a server.
 
         Args:

@@ -217,11 +217,7 @@ async def _begun(record: AsyncRecord, space: str, of: str | None) -> list[str]:
 
 
 async def _plain(
-    runs: list[RunInput],
-    files: dict[str, str],
-    propose: Propose,
-    ask: Ask | None,
-    prompt: str,
+    runs: list[RunInput], files: dict[str, str], propose: Propose, ask: Ask | None, prompt: str
 ) -> list[dict[str, Any]]:
     """Return checked proposals, from a function or from a model's response. Raises BadValue."""
     answer = ask(prompt) if ask is not None else propose(runs, dict(files))

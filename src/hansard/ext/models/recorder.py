@@ -122,13 +122,7 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
         return await self._sent(inner, client, request, options, is_sync=False)
 
     async def _sent(
-        self,
-        inner: Callable[..., Any],
-        client: Any,
-        request: Any,
-        options: Any,
-        *,
-        is_sync: bool,
+        self, inner: Callable[..., Any], client: Any, request: Any, options: Any, *, is_sync: bool
     ) -> Any:
         """Send a request of either client; of a sync one without waiting in this coroutine."""
         about = self._about(str(request.url), request.method)
@@ -195,12 +189,7 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
         return self._rules.setdefault(session, Rules(self._volatile))
 
     def _exchange(
-        self,
-        session: Any,
-        about: Request,
-        body: bytes,
-        sent: Any,
-        sends: Callable[[Any], Any],
+        self, session: Any, about: Request, body: bytes, sent: Any, sends: Callable[[Any], Any]
     ) -> Exchange:
         request = Request.of(about.provider, about.method, about.path, sent.headers, body)
         changed = with_texts(session, request)

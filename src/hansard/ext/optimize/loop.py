@@ -329,12 +329,7 @@ async def optimize_async(
     # Searches block, so they run in a thread, with a record of the sync client over this loop.
     portal = LoopPortal(asyncio.get_running_loop())
     request = _request(
-        record,
-        reference,
-        tasks,
-        _waiting(portal, evaluate),
-        _waiting(portal, propose),
-        options,
+        record, reference, tasks, _waiting(portal, evaluate), _waiting(portal, propose), options
     )
     blocking = record._blocking(portal)  # noqa: SLF001 -- for slices
     work = asyncio.ensure_future(asyncio.to_thread(_optimized, blocking, request))
@@ -489,10 +484,7 @@ class _Loop:
     def _compare(self, experiment: str, best: int) -> None:
         """Register the experiment and run its trials."""
         stage, request = self._stage, self._request
-        arms = {
-            BASE: f"{stage.prompt}@{stage.base}",
-            CANDIDATE: f"{stage.prompt}@{best}",
-        }
+        arms = {BASE: f"{stage.prompt}@{stage.base}", CANDIDATE: f"{stage.prompt}@{best}"}
         made = Comparison(
             experiment=experiment,
             question=f"Is version {best} of {stage.prompt} better than version {stage.base}?",

@@ -169,9 +169,7 @@ _AS_THEY_ARE = frozenset(
 """DuckDB's types whose values MessagePack has; by the `id` of its DuckDBPyType."""
 
 _SENT_AS_TEXT = frozenset(
-    {
-        *("interval", "bit", "bignum", "time with time zone", "variant", "geometry"),
-    }
+    {*("interval", "bit", "bignum", "time with time zone", "variant", "geometry")}
 )
 """Types that other programs read differently, or not at all: they are sent as DuckDB's text."""
 

@@ -68,11 +68,7 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
     }
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "Hansard",
-            "version": __version__,
-            "description": _DESCRIPTION,
-        },
+        "info": {"title": "Hansard", "version": __version__, "description": _DESCRIPTION},
         "paths": paths,
         "components": {"schemas": schemas.components, "securitySchemes": schemes},
     }

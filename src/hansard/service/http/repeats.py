@@ -69,11 +69,7 @@ class Repeats:
         self._running: dict[tuple[str, str], tuple[str, asyncio.Task[Response]]] = {}
 
     async def answer(
-        self,
-        request: Request,
-        caller: str,
-        body: bytes,
-        write: Callable[[], Awaitable[Response]],
+        self, request: Request, caller: str, body: bytes, write: Callable[[], Awaitable[Response]]
     ) -> Response:
         """Return the answer of a write, which runs once for a key, also if its client leaves."""
         key = request.headers.get("idempotency-key", "").strip().strip('"')

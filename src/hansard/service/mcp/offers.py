@@ -696,10 +696,7 @@ async def resume_run(sessions: Sessions, run_id: str) -> Answer:
         view = await sessions.record.state(run_id)
         content["status"] = view.life.status.value
         content["agents"] = {
-            name: {
-                "steps": len(state.steps),
-                "in_doubt": [step.number for step in state.in_doubt],
-            }
+            name: {"steps": len(state.steps), "in_doubt": [step.number for step in state.in_doubt]}
             for name, state in view.agents.items()
         }
     return Answer(content, work, replayable=False)

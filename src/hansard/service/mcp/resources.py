@@ -477,12 +477,7 @@ class Updates:
         if self._tasks:
             return
         works: list[Coroutine[Any, Any, None]] = (
-            [self._asking()]
-            if workspace is None
-            else [
-                self._following(new.since),
-                self._telling(),
-            ]
+            [self._asking()] if workspace is None else [self._following(new.since), self._telling()]
         )
         self._tasks = [asyncio.create_task(each) for each in works]
 
