@@ -413,7 +413,10 @@ def test_no_fixture_lasts_longer_than_it_says():
 
 
 def test_each_page_is_in_the_site():
-    """A page that is written is found in the navigation (zensical.toml), once."""
+    """A page that is written is found in the navigation (zensical.toml), once.
+
+    Pages of commands and tables are made with the site (tests/site_pages.py).
+    """
     site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
     named = list(_nav_pages(site["project"]["nav"]))
     pages = [
@@ -423,4 +426,5 @@ def test_each_page_is_in_the_site():
     there = {str(page.relative_to(ROOT)) for page in pages}
     assert len(named) == len(set(named))
     assert there <= set(named), f"add to nav in zensical.toml: {sorted(there - set(named))}"
-    assert not [name for name in named if not (ROOT / name).exists()]
+    written = [each for each in named if not each.startswith(("docs/cli/", "docs/sql/"))]
+    assert not [name for name in written if not (ROOT / name).exists()]
