@@ -315,10 +315,19 @@ async def test_only_what_diverged_is_settled_as_diverged(record: TwinRecord, ver
     with pytest.raises(refused, match=r"#2 \(send\) is completed(.|\n)*--replace \w+#2=FILE"):
         await record.settle("r", "2", verdict)
     assert await record.commits("r") == before
-    with pytest.raises(hansard.Diverged):
+    with pytest.raises(hansard.Diverged) as diverged:
         await _edited(record, world, "b")
+    difference = diverged.value.difference
+    assert (difference["step"], difference["field"]) == (2, "after")
+    assert difference["recorded"] != difference["now"]
     with pytest.raises(refused, match=NOT_DIVERGED):
         await record.settle("r", "1", verdict)
+    for text in (str(diverged.value), "of another kind"):  # the text decides nothing
+        with pytest.raises(RuntimeError):
+            async with record.run(run="r"):
+                raise RuntimeError(text)
+        with pytest.raises(refused, match=NOT_DIVERGED):
+            await record.settle("r", "2", verdict)
     with pytest.raises(ExceptionGroup):
         async with record.run(run="r") as session:
             try:

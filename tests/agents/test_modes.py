@@ -1,5 +1,6 @@
 """Modes: recorded calls are reused in each; other calls run, stop, or show both sides."""
 
+import linecache
 import warnings
 
 import pytest
@@ -361,7 +362,9 @@ async def test_a_changed_tool_is_a_warning(record: TwinRecord):
 
     with pytest.warns(hansard.errors.ToolChanged, match="source of answer has changed") as caught:
         assert await edited() == [41, None]
-    assert len(caught) == 1
+    [warning] = caught
+    assert warning.filename == __file__
+    assert "@session.tool" in linecache.getline(__file__, warning.lineno)
     with pytest.raises(hansard.errors.Miss, match="other source"):
         await edited(mode="strict")
     assert await edited(mode="offline") == [41, None]

@@ -26,6 +26,8 @@ A recorded error that can be restored is raised only as its own class.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -268,10 +270,22 @@ class Diverged(NeedsSettling):
     State: nothing ran.
     Remedy: let it end the session and settle the step (`hansard run settle RUN AGENT#STEP --reuse`
     or `--run-again`), name the old tool (`aliases=`), or raise its `version=`.
+
+    Attributes:
+        difference: What differs, as recorded: `step` and `tool` of the recorded call; `field`,
+            one of `after` (an earlier call), `call` (the tool or its arguments) and `items`;
+            `recorded` and `now`, the digest of that on record and in the call made now.
     """
 
     def __init__(
-        self, address: RunAddress, step: Step, now: str, why: str = EARLIER_STEP_CHANGED
+        self,
+        address: RunAddress,
+        step: Step,
+        now: str,
+        why: str = EARLIER_STEP_CHANGED,
+        *,
+        field: str,
+        digests: tuple[str, str],
     ) -> None:
         was = bytes(step.arguments).decode()[:200]
         super().__init__(
@@ -288,15 +302,26 @@ class Diverged(NeedsSettling):
             address,
             step,
         )
+        recorded, new = digests
+        self.difference: dict[str, int | str] = {
+            "step": step.number,
+            "tool": step.tool,
+            "field": field,
+            "recorded": recorded,
+            "now": new,
+        }
 
     @classmethod
     def is_in(cls, error: Failure | None, run: str, agent: str, step: int) -> bool:
         """Return whether a recorded error, its cause or a group member names a step as diverged."""
         if error is None:
             return False
-        command = RunAddress(run, agent, "").settle(step, "--reuse", "--run-again")
-        if error.type == cls.__name__ and error.message.startswith(f"step {step} ("):
-            return command in error.message
+        if (error.type, error.module) == (cls.__name__, cls.__module__):
+            match msgspec.json.decode(error.attributes):
+                case {"run": str(of), "agent": str(by), "difference": {"step": int(number)}}:
+                    return (of, by, number) == (run, agent, step)
+                case _:
+                    return False
         return any(cls.is_in(each, run, agent, step) for each in (error.cause, *error.exceptions))
 
 
@@ -500,6 +525,24 @@ class SecretsNotRedacted(UserWarning):
     State: the session would record the secret in clear.
     Remedy: set `redact=` or HANSARD_REDACT as before.
     """
+
+
+_NOT_PROGRAM = frozenset({"anyio", "asyncio", "concurrent", "contextlib", "hansard", "threading"})
+"""Packages whose frames are between a program and a warning."""
+
+
+def warn(message: str, category: type[Warning], defined: str = "") -> None:
+    """Warn of the program: at a place in it (`path:line`), else at the call that led here."""
+    path, _, line = defined.rpartition(":")
+    if path and line.isdecimal():
+        warnings.warn_explicit(message, category, path, int(line))
+        return
+    frame, level = sys._getframe(1), 2  # noqa: SLF001 -- the function is documented
+    while frame.f_back is not None and (
+        frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_PROGRAM
+    ):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 class ToolChanged(UserWarning):

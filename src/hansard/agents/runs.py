@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import re
-import warnings
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +22,7 @@ from hansard.agents.access.carried import CarriedLog, put_together, stored_toget
 from hansard.agents.annotations.windows import turns
 from hansard.agents.board import find_write
 from hansard.agents.edits import Replacement, check_result, edited, find_step
-from hansard.agents.errors import AgentError, Diverged, Miss, SecretsNotRedacted
+from hansard.agents.errors import AgentError, Diverged, Miss, SecretsNotRedacted, warn
 from hansard.agents.experiments import Arm, PlacementRequest
 from hansard.agents.flow import Unbroken
 from hansard.agents.policy import permits
@@ -613,7 +612,7 @@ def _warn_not_redacted(workspace: Workspace, run: str, state: AgentState, option
             f"({', '.join(missing)}) that this session does not redact: its events may hold "
             "the secret itself; give connect(redact=...) or HANSARD_REDACT as at the run's start"
         )
-        warnings.warn(message, SecretsNotRedacted, stacklevel=2)
+        warn(message, SecretsNotRedacted)
 
 
 async def _is_recorded(

@@ -8,13 +8,13 @@ from __future__ import annotations
 import html
 import importlib
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from hansard.agents.errors import warn
 from hansard.domain.choices import NOTHING, Brief, counted, listed
 from hansard.domain.errors import BadValue, CallerError, install
 from hansard.inspect.answer import plain_text
@@ -119,12 +119,11 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
     def _warn(self) -> None:
         """Warn that a table is incomplete."""
         if self.cut is not None:
-            warnings.warn(
+            warn(
                 f"the table has the first {counted(len(self.rows), 'row')}, and there are more "
                 "than an answer holds: sum up in SQL, use LIMIT and OFFSET, or write all of "
                 "it with 'hansard sql -o FILE'",
                 AnswerCut,
-                stacklevel=3,
             )
 
     def _brief(self) -> dict[str, Any]:

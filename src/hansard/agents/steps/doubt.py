@@ -17,6 +17,7 @@ import msgspec
 
 from hansard.agents.errors import (
     EARLIER_STEP_CHANGED,
+    NOT_REPLAYED,
     Diverged,
     NeedsSettling,
     NotAnswered,
@@ -255,7 +256,11 @@ class DoubtSettler:
         if verdict is Verdict.RUN_AGAIN:
             call.key = None
             return None
-        raise _because(Diverged(self.outcomes.address, whole, now, reason), why)
+        field, digests = "after", (old.fingerprint, call.place.fingerprint)
+        if reason == NOT_REPLAYED:
+            field, digests = "call", (old.call, call.place.call)
+        error = Diverged(self.outcomes.address, whole, now, reason, field=field, digests=digests)
+        raise _because(error, why)
 
     def _whole(self, step: Step) -> Flow[Step]:
         """Return a step with its full values, except blobs, for people and policies."""

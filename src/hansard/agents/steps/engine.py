@@ -6,7 +6,6 @@ that waits is a flow (see `hansard.agents.flow`).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from hansard.agents.errors import (
     SessionEnded,
     ToolChanged,
     doubt,
+    warn,
 )
 from hansard.agents.flow import Body, Flow, Pause
 from hansard.agents.policy.approvals import LogBudgets
@@ -84,7 +84,7 @@ class StepEngine(Gated):
         base = call_base(spec.name, spec.version, self.stream.agent, scope.path, form)
         warning = self.source_changed(spec)
         if warning:
-            warnings.warn(warning, ToolChanged, stacklevel=4)
+            warn(warning, ToolChanged, spec.defined)
         texts = texts_in(arguments)
         for each in texts:
             self.ledger.shown(each.label)

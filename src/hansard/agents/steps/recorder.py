@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -366,7 +365,7 @@ class StepRecorder:
                 f"step {self.stream.agent}#{step} ({tool}): its result is not recorded exactly, "
                 f"and a resume or replay returns the recorded part: {inexact}"
             )
-            warnings.warn(message, errors.ResultInexact, stacklevel=2)
+            errors.warn(message, errors.ResultInexact)
 
     def completed_as(
         self,

@@ -121,18 +121,21 @@ class StreamCall:
             self.count -= 1
             self.digests.pop()
             raise
-        if self.is_old and bytes(packed.raw) != bytes(self._had[self.count - 1]):
-            raise self._diverged(f"item {self.count} differs from the recorded one")
+        had = bytes(self._had[self.count - 1]) if self.is_old else bytes(packed.raw)
+        if bytes(packed.raw) != had:
+            now = f"item {self.count} differs from the recorded one"
+            raise self._diverged(now, (digest(had), digest(bytes(packed.raw))))
 
     @property
     def is_old(self) -> bool:
         """True if the reader already received the last item from the record."""
         return self.count <= len(self._had)
 
-    def _diverged(self, now: str) -> Diverged:
+    def _diverged(self, now: str, digests: tuple[str, str]) -> Diverged:
         step = self.engine.ledger.state.steps[self.call.number]
         why = "delivered other items to its reader than it would now"
-        return Diverged(self.engine.outcomes.address, step, now, why)
+        address = self.engine.outcomes.address
+        return Diverged(address, step, now, why, field="items", digests=digests)
 
     def end(self, *, closed: bool) -> Flow[None]:
         """Record that the items are complete, or that their reader stopped."""
@@ -222,7 +225,7 @@ class StreamCall:
         call.is_recorded = True
         may = call.effects in (Effects.PURE, Effects.IDEMPOTENT)
         if not may and step.verdict is not Verdict.RUN_AGAIN:
-            raise self._diverged(now)
+            raise self._diverged(now, (step.digest, ""))
         self._had = step.items
         yield from self._begin()
         return True

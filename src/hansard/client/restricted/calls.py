@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import msgspec
 
-from hansard.agents.errors import ResultInexact, ToolChanged
+from hansard.agents.errors import ResultInexact, ToolChanged, warn
 from hansard.agents.flow import (
     END,
     Body,
@@ -357,7 +356,7 @@ def exchange(
         word = yield Watch(ask)
         while isinstance(word, Run):
             if word.warning:
-                warnings.warn(word.warning, ToolChanged, stacklevel=8)
+                warn(word.warning, ToolChanged, local.spec.defined if local.spec else "")
             outcome = yield from local.run(word)
             word = yield from _send_outcome(engine, word.turn, outcome, local)
     except INTERRUPTIONS:
@@ -367,7 +366,7 @@ def exchange(
     match word:
         case Value():
             if word.warning:
-                warnings.warn(word.warning, ToolChanged, stacklevel=8)
+                warn(word.warning, ToolChanged, local.spec.defined if local.spec else "")
             return word
         case Failed():
             raise _error(word, local)
@@ -413,7 +412,7 @@ class PreparedCall(msgspec.Struct):
             return from_plain(wire.plain(report.value), local.tool.returns)
         if local.inexact:
             message = f"{local.tool.name}: its result is not recorded exactly: {local.inexact}"
-            warnings.warn(message, ResultInexact, stacklevel=2)
+            warn(message, ResultInexact)
         return local.value
 
 
