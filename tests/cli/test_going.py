@@ -113,6 +113,31 @@ def test_a_run_is_replayed_by_its_program(shell, call, record, program, home):
     assert "no session was replayed to its end of worker (3 calls on record)" in idle.err
 
 
+WRITES = """
+import hansard
+with hansard.connect() as record, record.run("read", agent="ada", role="writer") as session:
+    session.board.put("k", 1)
+"""
+
+
+def test_a_replay_leaves_out_agents_that_only_read(
+    shell: Call, record: hansard.Record, tmp_path: Path
+):
+    """They need no session; an agent that acted does. Both are named."""
+    program = tmp_path / "writes.py"
+    program.write_text(WRITES)
+    with record.run("read", run="read-1", agent="ada", role="writer") as ada:
+        ada.board.put("k", 1)
+        with record.run("read", run="read-1", agent="bob", role="reader") as bob:
+            assert bob.board.get("k") == 1
+    replayed = shell("run", "replay", "read-1", "--", python(), str(program))
+    assert replayed.code == 0
+    assert "not replayed, since it only read the record: bob (1 call on record)" in replayed.err
+    idle = shell("run", "replay", "read-1", "--", python(), "-c", "pass")
+    assert idle.code == 1
+    assert "no session was replayed to its end of ada (1 call on record)" in idle.err
+
+
 @pytest.mark.slow
 def test_doubt_is_settled_from_the_command_line_and_the_run_ends(
     shell: Call, call: Call, record: hansard.Record, program: Path, home: Path
@@ -125,6 +150,7 @@ def test_doubt_is_settled_from_the_command_line_and_the_run_ends(
     assert stopped.code == 1
     remedy = f" run settle {run} worker#3 --happened RESULT or --did-not-happen"
     assert remedy in stopped.err
+    assert "requested, in doubt" in call("run", "trace", run).out
     intent = next(each for each in call("trail", run, "--json").lines if each.get("step") == 3)
     result = call("run", "settle", run, intent["address"], "--happened", '"x"', "--by", "me")
     assert result.code == 0

@@ -22,6 +22,7 @@ from hansard.client.beginning import Ended, report_sessions
 from hansard.client.opening import data_dir_of
 from hansard.client.options import OnDoubt
 from hansard.domain.errors import CallerError
+from hansard.domain.steps import Effects
 from hansard.inspect.savings import Saved, added
 from hansard.state.replay import RunView
 
@@ -35,6 +36,10 @@ OUTPUT_BYTES_MAX = 8_192
 def _not_startable(command: str, error: OSError) -> CallerError:
     why = os.strerror(error.errno or 0)
     return CallerError(f"{command!r} cannot be run ({why}): give a program after '--'")
+
+
+READ_KINDS = frozenset({"board", "memory", "team", "view"})
+"""Kinds of steps that read the record, where they have no effect."""
 
 
 class ProgramResult(msgspec.Struct):
@@ -55,11 +60,29 @@ class ProgramResult(msgspec.Struct):
 
     @property
     def without_report(self) -> list[str]:
-        """Agents that have calls on record but no session that this program ended."""
-        names = {each.agent for each in self.ended}
+        """Agents that acted on record but have no session that this program ended."""
+        return [name for name in self._others if name not in self.only_read]
+
+    @property
+    def only_read(self) -> list[str]:
+        """Those without such a session that only read the record: a program that no longer reads
+        it makes the same calls.
+        """
+        states = self.view.agents
         return [
-            name for name, state in self.view.agents.items() if state.steps and name not in names
+            name
+            for name in self._others
+            if not states[name].facts
+            and all(
+                step.effects is Effects.PURE and step.kind in READ_KINDS
+                for step in states[name].steps.values()
+            )
         ]
+
+    @property
+    def _others(self) -> list[str]:
+        names = {each.agent for each in self.ended}
+        return [name for name, at in self.view.agents.items() if at.steps and name not in names]
 
 
 async def run(text: str, command: list[str], mode: str) -> ProgramResult:

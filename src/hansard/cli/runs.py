@@ -414,6 +414,9 @@ async def replay(
             agents = ", ".join(_calls_of(ran.view, agent) for agent in ran.without_report)
             output.hint(f"not equal to the record: no session was replayed to its end of {agents}")
             code = code or 1
+        if ran.only_read:
+            agents = ", ".join(_calls_of(ran.view, agent) for agent in ran.only_read)
+            output.hint(f"not replayed, since it only read the record: {agents}")
         output.hint(f"{mode} replay ended with exit code {code}; nothing was recorded")
         output.hint(f"the replay saved: {ran.saved.line()}")
         return code
