@@ -140,4 +140,8 @@ def test_a_point_inside_the_tree_leaves_calls_open(call: Call, tree: str):
     assert {"outer", "inner", "shaky"} <= open_steps
     assert all(step["ended"] is None for step in cut if step["status"] == "requested")
     assert {step["step"] for step in cut} < {step["step"] for step in steps}
-    assert "requested" in trace_text(call, tree, "--at", str(shaky["position"]))
+    text = trace_text(call, tree, "--at", str(shaky["position"]))
+    assert "requested, in doubt or under way" in text
+    doubtful = {step["tool"] for step in cut if step["in_doubt"]}
+    assert "shaky" in doubtful <= open_steps
+    assert not any(step["in_doubt"] for step in steps)

@@ -46,7 +46,8 @@ def test_a_full_disk_is_an_error_in_words(home: Path, run: str, arguments: tuple
         ended = _ran(home, *arguments, stdout=full)
     assert ended.returncode == 2
     assert ended.stderr == (
-        "error: the standard output (changes are on record): No space left on device\n"
+        "error: the standard output: No space left on device; "
+        "the answer is cut off (a change that it reports is on record)\n"
     )
 
 

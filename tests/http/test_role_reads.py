@@ -149,7 +149,7 @@ async def test_a_role_gets_an_approval_as_it_sees_the_call(lab: Lab, tmp_path: P
         assert request["at_work"] is True
         [shown] = (await get(approver, "/inbox"))["approvals"]
         assert request["arguments"] == {"page": 1, "password": "hunter2"}
-        hidden = {"label": "", "run_status": None, "at_work": None}
+        hidden = {"step": None, "label": "", "run_status": None, "at_work": None}
         assert shown == request | hidden | {"arguments": {"page": 1}}
         await lab.record.approvals.grant(request["approval"], by="eva")
         await sending

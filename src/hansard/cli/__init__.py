@@ -500,8 +500,11 @@ def _failed_by(error: OSError) -> int:
         import traceback
 
         traceback.print_exception(error)
-    what = repr(error.filename) if error.filename else "the standard output (changes are on record)"
-    sys.stderr.write(f"error: {limit or f'{what}: {error.strerror or error}'}\n")
+    what = repr(error.filename) if error.filename else "the standard output"
+    rest = (
+        "" if error.filename else "; the answer is cut off (a change that it reports is on record)"
+    )
+    sys.stderr.write(f"error: {limit or f'{what}: {error.strerror or error}{rest}'}\n")
     return ERROR
 
 

@@ -300,8 +300,9 @@ def cell(value: object, style: str = "") -> Text:
 
 
 def status_cell(status: str) -> Text:
-    """Return a status in its colour."""
-    return cell(status, STYLES.get(status, ""))
+    """Return a status in its colour; a doubt has its own."""
+    head, _, rest = status.partition(", ")
+    return cell(status, STYLES.get("in_doubt" if rest.startswith("in doubt") else head, ""))
 
 
 class Column(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError, UnknownEvent
 from hansard.domain.ids import run_of
 from hansard.domain.run import OBSERVED, EditedResult, EditKind, Swap
-from hansard.domain.steps import Effects, Step
+from hansard.domain.steps import Effects, Step, StepStatus
 from hansard.inspect import run as run_reads
 from hansard.inspect import state as state_reads
 from hansard.inspect import trace as trace_reads
@@ -818,7 +818,13 @@ async def trace(
     """List the steps of a run, nested as they ran."""
     async with reading_run(which) as (workspace, run):
         history = await workspace.states.history(run, await workspace.points.up_to(run, at))
-        traced = trace_reads.trace(run, history)
+        alive: dict[str, bool | None] | None = None
+        if at is None:
+            life = await workspace.states.life(run)
+            names = life.missing
+            known = await unfinished.processes(workspace, settings(), run, life.roster, names)
+            alive = {name: known.get(name) for name in names}
+        traced = trace_reads.trace(run, history, alive)
         if not full:
             output.show(traced, _render_trace(traced))
             return
@@ -896,7 +902,7 @@ def _step_row(traced: Trace, agent: AgentHistory, row: trace_reads.Row, step: St
         clock=_clock(began),
         took=output.duration(step.duration_ms),
         call=call,
-        outcome=_outcome(step),
+        outcome=_outcome(traced, agent.name, step),
         recorded_in="" if recorded_in == traced.run else recorded_in or "",
     )
 
@@ -941,9 +947,19 @@ def _began(traced: Trace, when: EventTime) -> str:
     return output.cut(when.at) if when.is_known else ""
 
 
-def _outcome(step: Step) -> Text:
+def _status(traced: Trace, agent: str, step: Step) -> str:
+    """Return a step's status, and whether its effect is in doubt or the call under way."""
+    if traced.is_under_way(agent, step):
+        return f"{step.status.value}, under way"
+    if not traced.is_in_doubt(agent, step) or step.status is StepStatus.IN_DOUBT:
+        return step.status.value
+    is_unknown = traced.alive is None or traced.alive.get(agent, False) is None
+    return f"{step.status.value}, in doubt{' or under way' if is_unknown and step.is_open else ''}"
+
+
+def _outcome(traced: Trace, agent: str, step: Step) -> Text:
     """Render a step's outcome; its status unless it simply completed."""
-    status = step.status.value
+    status = _status(traced, agent, step)
     line = output.cell("") if status == "completed" else output.status_cell(status)
     items = [recorded(item) for item in step.items[: output.PREVIEW_CHARACTERS]]
     result = output.result_preview(step, items if step.streamed else recorded(step.result))
@@ -974,7 +990,7 @@ def _block(traced: Trace, whole: WholeStep) -> Iterator[Part]:
     head = (
         f"{line.agent}#{step.number}",
         step.tool,
-        step.status.value,
+        _status(traced, line.agent, step),
         _settlement_text(step),
         f"in {value.branch}" if value.branch else "",
         f"began {_began(traced, began)} ({began.clock.value})" if began.is_known else "",

@@ -93,7 +93,8 @@ class Question(msgspec.Struct, kw_only=True):
     `until` is the time from which no answer counts; `by` is the author of the answer. `label` is
     that of all that the agent had been shown; empty for public and trusted. Of a pending one,
     `run_status` is that of its run, and `at_work` says whether the agent's process is at work;
-    None if that is not known here.
+    None if that is not known here. `step` is None for a role: the agent's number counts calls that
+    the role may not see.
     """
 
     approval: str
@@ -101,7 +102,7 @@ class Question(msgspec.Struct, kw_only=True):
     run: str
     agent: str
     role: str
-    step: int
+    step: int | None
     tool: str
     arguments: msgspec.Raw
     rule: str

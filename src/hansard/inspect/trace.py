@@ -214,7 +214,9 @@ class FailedAttempt(msgspec.Struct, kw_only=True):
 
 
 class TracedStep(msgspec.Struct, kw_only=True):
-    """Step with its place, as programs get it."""
+    """Step with its place, as programs get it. `in_doubt`: its effect may or may not have happened,
+    and no process of its agent is known to be at work on it.
+    """
 
     run: str
     recorded_in: str | None
@@ -235,6 +237,7 @@ class TracedStep(msgspec.Struct, kw_only=True):
     effects: str
     arguments: Any
     status: str
+    in_doubt: bool
     late: bool
     result: Any
     error: Failure | None
@@ -280,6 +283,17 @@ class Trace(Answer):
     agents: dict[str, AgentHistory]
     beginning: Beginning
     steps: list[Line]
+    alive: Mapping[str, bool | None] | None = None
+    doubts: Mapping[str, frozenset[int]] = {}
+
+    def is_under_way(self, agent: str, step: Step) -> bool:
+        """Return whether a call has no outcome yet, and its agent is at work."""
+        return step.is_open and bool((self.alive or {}).get(agent))
+
+    def is_in_doubt(self, agent: str, step: Step) -> bool:
+        """Return whether a call is in doubt, and not under way."""
+        is_doubtful = step.number in self.doubts.get(agent, ())
+        return is_doubtful and not self.is_under_way(agent, step)
 
     def lines(self) -> Iterator[TracedStep]:
         """Yield each step with its values as recorded."""
@@ -334,6 +348,7 @@ class Trace(Answer):
             effects=step.effects.value,
             arguments=arguments,
             status=step.status.value,
+            in_doubt=self.is_in_doubt(line.agent, step),
             result=result,
             rule=step.rule or None,
             attempts=[
@@ -415,10 +430,18 @@ class _Saves(msgspec.Struct):
     saved: list[_Saved]
 
 
-def trace(run: str, history: list[Stored]) -> Trace:
-    """Trace a run from its commits. Raises UnknownEvent, Corrupt."""
+def trace(run: str, history: list[Stored], alive: Mapping[str, bool | None] | None = None) -> Trace:
+    """Trace a run from its commits. `alive` states of agents that have not left whether their
+    processes are at work, None if that is not known; without it nothing is known.
+
+    Raises UnknownEvent, Corrupt.
+    """
     agents = by_agent(history)
-    return Trace(run, agents, Beginning(history), _lines(agents))
+    doubts = {
+        name: frozenset(step.number for step in agent.state.in_doubt)
+        for name, agent in agents.items()
+    }
+    return Trace(run, agents, Beginning(history), _lines(agents), alive, doubts)
 
 
 def steps_of(history: list[Stored]) -> list[Line]:

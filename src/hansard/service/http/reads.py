@@ -743,12 +743,12 @@ async def inbox(context: Context, *, every: bool = False) -> Inbox:
         about = {"approval": each.approval}
         data = await role.shown_data(each.run, "approval.requested", about)
         if data is not None:
-            # the label and the status follow from what the role may not see
+            # the number, the label and the status follow from what the role may not see
             of_role = {name: data.get(name, "") for name in ("agent", "role", "tool", "rule")}
             arguments = msgspec.Raw(msgspec.json.encode(data.get("arguments")))
             shown.append(
                 msgspec.structs.replace(
-                    each, **of_role, arguments=arguments, label="", run_status=None
+                    each, **of_role, step=None, arguments=arguments, label="", run_status=None
                 )
             )
     return Inbox(approvals=shown, doubts=None)
