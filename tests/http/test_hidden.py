@@ -57,7 +57,7 @@ may = { tools = ["**"], kinds = ["**"], keys = ["**"], paths = ["**"] }
 SECRET = "hidden-word-4711"
 ABSENT = "01a1c000-0000-7000-8000-000000000000"
 IGNORED = {"date"}
-SHOWN_TO_ALL = {"inbox", "me", "record/roles/viewable", "runs"}
+SHOWN_TO_ALL = {"inbox", "me", "record/roles/permitted", "record/roles/viewable", "runs"}
 
 
 @contextlib.asynccontextmanager

@@ -31,6 +31,7 @@ CLAIM = {"is": "claim", "id": "t1", "number": 1}
 END = {"success": True, "duration": 0.0}
 SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.roles.view": ("r1",),
+    "record.roles.permitted": (),
     "record.roles.viewable": (),
     "record.sql": ("SELECT 1",),
     "record.savings": (),

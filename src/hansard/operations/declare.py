@@ -42,7 +42,7 @@ from typing import (
 
 import msgspec
 
-from hansard.agents.policy.permits import Need
+from hansard.agents.policy.permits import Need, Permit
 from hansard.agents.steps.scope import TEXTS, guarded
 from hansard.agents.workspace import Workspace
 from hansard.bus.portal import Portal
@@ -250,6 +250,28 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     def noun_of(self, record: Any) -> Any:
         """Return the noun of a record that has it."""
         return self.noun._of(record)  # noqa: SLF001 -- its own class
+
+
+REGISTRY: dict[str, Operation] = {}
+"""All operations by name, of a record, its sessions and slices; `session` adds them."""
+
+
+class _Least:
+    """A request of any operation, with the fewest needs that one of it can have."""
+
+    space = path = reason = "any"
+
+    def __getattr__(self, name: str) -> None:
+        if name == "ops":
+            raise AttributeError(name)
+
+
+def permitted(permit: Permit) -> list[str]:
+    """Return the operations that a role permits with some arguments, by name."""
+    least = _Least()
+    return sorted(
+        name for name, each in REGISTRY.items() if all(map(permit.may, each.needs(least)))
+    )
 
 
 def _bound(signature: inspect.Signature, *args: Any, **kwargs: Any) -> dict[str, Any]:

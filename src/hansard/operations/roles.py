@@ -11,7 +11,7 @@ import msgspec
 from hansard.agents.access import roles
 from hansard.agents.access.roles import View
 from hansard.agents.policy.approvals import ListedApproval, Lowering, answer, declassify, listed
-from hansard.agents.policy.permits import Need, trusts, views
+from hansard.agents.policy.permits import FREE, Need, trusts, views
 from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.domain.approval import ApprovalStatus
@@ -31,6 +31,7 @@ from hansard.operations.declare import (
     Takes,
     free,
     operation,
+    permitted,
     trusted,
 )
 
@@ -54,6 +55,14 @@ class Roles(Noun[C_co], noun="roles"):
         For a restricted agent those whose views its role may be shown, its own first.
         """
         return [*await roles.defined(self._workspace)]
+
+    @operation(needs=free)
+    async def permitted(self) -> builtins.list[str]:
+        """List the operations that the role permits with some arguments; to a trusted program, all.
+
+        An operation that is listed may still be refused, such as for the name of a key.
+        """
+        return permitted(FREE)
 
     @operation(needs=_views, takes=Takes.RUN)
     async def view(

@@ -36,6 +36,7 @@ from hansard.domain.board import Merge
 from hansard.domain.errors import BadValue
 from hansard.domain.team import MailSent
 from hansard.operations.declare import (
+    REGISTRY,
     Ask,
     ChainKind,
     Data,
@@ -75,8 +76,10 @@ class Raised(msgspec.Struct, frozen=True, tag_field="is", tag="error"):
     fault: Fault
 
 
-OPERATIONS: dict[str, Operation] = of_record(RecordOperations, Spaces)
+OPERATIONS: dict[str, Operation] = REGISTRY
 """All operations by name, of a record and of its sessions."""
+
+OPERATIONS.update(of_record(RecordOperations, Spaces))
 
 _record = {each.verb: each for each in OPERATIONS.values()}
 """The operations of a record, by the word for each in the subject of a request."""

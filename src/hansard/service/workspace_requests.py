@@ -46,7 +46,7 @@ from hansard.domain.team import Circle
 from hansard.inspect import trace as left
 from hansard.inspect.answer import Answer
 from hansard.inspect.trace import SentOut
-from hansard.operations.declare import Async, Context, Operation, Takes, part
+from hansard.operations.declare import Async, Context, Operation, Takes, part, permitted
 from hansard.operations.memory import Spaces
 from hansard.operations.prompts import Prompts
 from hansard.operations.protocol import wire
@@ -55,7 +55,7 @@ from hansard.operations.protocol.remote_call import Program
 from hansard.operations.protocol.wire import Open, Request
 from hansard.operations.record import RecordOperations
 from hansard.operations.roles import Approvals, Roles
-from hansard.operations.session import of_verb, read
+from hansard.operations.session import of_slices, of_verb, read
 from hansard.operations.sql_answer import SqlAnswer
 from hansard.projections.snapshots import Reader
 from hansard.projections.sql_sandbox.rows import Limits
@@ -443,6 +443,12 @@ class RoleRoles(Roles[Async]):
     async def viewable(self) -> list[str]:
         """List the roles with rules whose views the role may be shown, its own first."""
         return permits.viewable(await self._context.permit(), await roles.defined(self._workspace))
+
+    @differs
+    async def permitted(self) -> builtins.list[str]:
+        """List the operations that the role permits with some arguments."""
+        of_slices()  # their operations count, too
+        return permitted(await self._context.permit())
 
     @differs
     async def view(

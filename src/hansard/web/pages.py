@@ -51,6 +51,12 @@ def decision_page(facts: DecisionText, position: int) -> bytes:
     return _page("decision.html", asset("why.css"), facts=facts, position=position)
 
 
+def login_page(view: str, **values: object) -> bytes:
+    """Return a page about the login, which has its style in a file of the server."""
+    template = _environment().get_template("login.html")
+    return template.render(view=view, **values).encode()
+
+
 def page_name(run: str) -> str:
     """Return the default file name of `hansard run html RUN`."""
     return f"{subjects.token(run)}.html"

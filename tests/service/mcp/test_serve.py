@@ -532,6 +532,9 @@ async def test_a_restricted_role_is_shown_what_it_may_see_and_no_more(setup: Set
         client = await stack.enter_async_context(wire(restricted, where))
         await client.greet()
         rob = Team(client)
+        names = {each["name"] for each in (await client.ask("tools/list"))["result"]["tools"]}
+        assert {"board_put", "board_entry", "view_run", "resume_run"} <= names
+        assert not {"sql", "why", "list_runs", "fork_run", "decide", "memory_create"} & names
         heard = [
             await rob.ask("resume_run", run_id=run),
             await rob.ask("board_entry", run_id=run, key="findings/1"),

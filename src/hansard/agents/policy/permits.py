@@ -227,6 +227,15 @@ _DECISIONS: Mapping[str, Callable[[RoleDefined | None, str], Permission]] = {
 """The decision on each kind of need that the role's rules alone decide."""
 
 
+_SOME = {
+    KEY: ("keys", authorize.KEYS),
+    READ: ("", authorize.KEYS),
+    SEE_FILE: ("", authorize.FILES),
+    CHANGE_FILE: ("paths", authorize.FILES),
+}
+"""The patterns of a role, and the content, on which each need for a name depends."""
+
+
 class Permit(msgspec.Struct, frozen=True):
     """Permissions of a role. `enforced` is False for a role that was never defined: it may do
     everything.
@@ -258,6 +267,14 @@ class Permit(msgspec.Struct, frozen=True):
         if decide is None:
             return authorize.may_be_trusted(self.rules, Trust(need.what))
         return decide(self.rules, need.name)
+
+    def may(self, need: Need) -> bool:
+        """Return whether a need is allowed, for this name or for some other one."""
+        if need.what not in _SOME or not self.enforced or self.rules is None:
+            return self.ask(need).allowed
+        patterns, content = _SOME[need.what]
+        has_names = not patterns or bool(getattr(self.rules.may, patterns))
+        return has_names and authorize.sees_some(self.rules, content)
 
     def because(self, permission: Permission) -> str:
         """Return the reason for a refusal, and the permission to request."""

@@ -407,6 +407,11 @@ def sees_whole_file(rules: RoleDefined | None, file: str) -> Permission:
     return _sees_whole(rules, FILES, file)
 
 
+def sees_some(rules: RoleDefined, content: _Content) -> bool:
+    """Return whether a role may see all changes of a content under some name."""
+    return any(_shows_whole(rule, content, None) for rule in rules.sees)
+
+
 def _may_state_all(rules: RoleDefined | None, content: _Content, name: str) -> Permission:
     """Decide whether a role may record all kinds of changes of a content, and sees them all."""
     kinds, kind = rules.may.kinds if rules is not None else (), content.kind
@@ -479,7 +484,7 @@ def lacking_keys(rules: RoleDefined) -> list[str]:
     """
     if not rules.may.keys:
         return []
-    shows = any(_shows_whole(rule, KEYS, None) for rule in rules.sees)
+    shows = sees_some(rules, KEYS)
     return [
         text
         for text in rules.may.keys

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -27,10 +27,11 @@ from hansard.operations.record import RecordOperations
 from hansard.service.http.identity import Identity, Security
 from hansard.service.http.logins import Logins, published
 from hansard.service.http.mcp import PATH, McpEndpoint
-from hansard.service.http.problems import RETRY, of_error, problem
+from hansard.service.http.problems import RETRY, CallerRefused, of_error, problem
 from hansard.service.http.records import OpenWorkspace, Records, RoleCallerContext
 from hansard.service.http.repeats import Repeats
 from hansard.service.http.routes import (
+    LEFT,
     SLICE_ROUTES,
     SMALL_BODY_BYTES,
     Caller,
@@ -38,6 +39,7 @@ from hansard.service.http.routes import (
     RequestCounts,
     Route,
     RouteTable,
+    body_of,
 )
 from hansard.service.http.site import Site
 from hansard.settings import Settings
@@ -160,7 +162,7 @@ class App:
         async with contextlib.AsyncExitStack() as stack:
             workspace, path = _split(request.url.path)
             if path == PATH and foreign(request.headers, self._hosts) is None:
-                await self.mcp.answer(request, workspace, scope, receive, send)
+                await self._mcp(request, workspace, stack, send)
                 return
             answer = await self._checked(request) or await self._in_turn(request, stack)
             answer.headers.update(self._identity.headers)
@@ -169,6 +171,22 @@ class App:
             took_s = time.monotonic() - began_s
             self.requests.add(route, request.method, answer.status_code, took_s)
             await self._identity.send(caller, answer, scope, receive, send)
+
+    async def _mcp(
+        self,
+        request: Request,
+        workspace: str | None,
+        stack: contextlib.AsyncExitStack,
+        send: Send,
+    ) -> None:
+        """Pass a request to the MCP server of its caller."""
+        caller: Caller | None = None
+        try:
+            caller, answer = await self.mcp.answer(request, workspace, stack)
+        except HansardError as error:
+            answer = of_error(error)
+        scope = dict(request.scope) | {"path": PATH, "raw_path": PATH.encode(), "root_path": ""}
+        await self._identity.send(caller, answer, scope, request.receive, send)
 
     async def _checked(self, request: Request) -> Response | None:
         """Return the answer that needs no open workspace, or a refusal; None to continue.
@@ -254,15 +272,11 @@ class App:
     async def _handled(self, request: Request, stack: contextlib.AsyncExitStack) -> Response:
         """Read and answer a request within the limits of size and time."""
         try:
-            body = await _body(request)
-            if body is None:
-                fact = f"a body of more than {BODY_BYTES_MAX:,} bytes"
-                large = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-                return problem(large, fact, CLOSE, remedy="send less at a time")
+            body = await body_of(request, BODY_BYTES_MAX)
             async with asyncio.timeout(HANDLE_S):
                 return await self._answer(request, body, stack)
-        except ClientDisconnect:
-            return problem(HTTPStatus.BAD_REQUEST, "the client has left")
+        except CallerRefused as refused:
+            return of_error(refused)
         except TimeoutError:
             fact = f"not done within {HANDLE_S:g} s"
             remedy = "send it again later"
@@ -287,8 +301,6 @@ class App:
             return of_error(error)
         except HansardError as error:
             return of_error(error)
-        except ClientDisconnect:
-            raise
         except Exception as error:  # noqa: BLE001 -- the client gets the failure, the log its place
             _log.warning("a request failed", path=path, **unexpected(error))
             remedy = "see the log of 'hansard up'"
@@ -397,7 +409,7 @@ async def _answered(route: Route, context: Context, arguments: dict[str, Any]) -
 
 
 async def _while_there(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
-    """Run work until its client leaves. Raises ClientDisconnect."""
+    """Run work until its client leaves. Raises CallerRefused."""
     working = asyncio.create_task(work)
     # The body was read, so that nothing else arrives.
     leaving: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
@@ -405,7 +417,7 @@ async def _while_there(request: Request, work: Coroutine[Any, Any, Response]) ->
         both: set[asyncio.Future[Any]] = {working, leaving}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise ClientDisconnect
+            raise CallerRefused(HTTPStatus.BAD_REQUEST, LEFT)
         return working.result()
     finally:
         for task in (working, leaving):
@@ -440,16 +452,3 @@ def _split(path: str) -> tuple[str | None, str]:
         return None, path
     name, slash, rest = path.removeprefix(WORKSPACES).partition("/")
     return name, slash + rest
-
-
-async def _body(request: Request) -> bytes | None:
-    """Return a request's body; None if it is too large."""
-    stated = request.headers.get("content-length", "0")
-    if stated.isdigit() and int(stated) > BODY_BYTES_MAX:
-        return None
-    taken = bytearray()
-    async for chunk in request.stream():
-        taken += chunk
-        if len(taken) > BODY_BYTES_MAX:
-            return None
-    return bytes(taken)

@@ -30,7 +30,7 @@ from typing import Literal
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hansard.agents.access.principals import AccessDenied, Authenticator
 from hansard.agents.errors import RoleRefused
@@ -308,10 +308,15 @@ class Identity:
     # -------------------------------------------------------- answers that stay open
 
     async def send(
-        self, caller: Caller | None, answer: Response, scope: Scope, receive: Receive, send: Send
+        self, caller: Caller | None, answer: ASGIApp, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Send an answer. A stream is cut off when its caller loses access."""
-        if caller is None or not isinstance(answer, StreamingResponse):
+        """Send an answer. A stream is cut off when its caller loses access.
+
+        So is that of another application, such as `/mcp`; only ours also for other rules.
+        """
+        kind = getattr(answer, "media_type", "")
+        is_stream = isinstance(answer, StreamingResponse) or not isinstance(answer, Response)
+        if caller is None or not is_stream:
             await answer(scope, receive, send)
             return
         mine = sum(each.caller.owner == caller.owner for each in self._open)
@@ -320,14 +325,15 @@ class Identity:
             refusal = of_error(CallerRefused(HTTPStatus.TOO_MANY_REQUESTS, fact))
             await refusal(scope, receive, send)
             return
-        opened = _OpenResponse(caller, await self._rules(caller))
+        rules = await self._rules(caller) if isinstance(answer, Response) else None
+        opened = _OpenResponse(caller, rules)
         task = opened.task = asyncio.ensure_future(answer(scope, receive, send))
         self._open.add(opened)
         try:
             await asyncio.wait({task})
             if not task.cancelled():
                 task.result()
-            elif answer.media_type == EVENTS:  # another format would look complete
+            elif kind == EVENTS:  # another format would look complete
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(SWEEP_S):
                         await send({"type": "http.response.body", "body": b""})
@@ -364,7 +370,7 @@ class Identity:
                     valid[key] = caller.valid()
                 is_valid = valid[key]
                 with contextlib.suppress(HansardError):  # of a record that is not there now
-                    is_valid = is_valid and await self._rules(caller) == each.rules
+                    is_valid = is_valid and each.rules in (None, await self._rules(caller))
                 if not is_valid and each.task is not None:
                     each.task.cancel()
 
@@ -373,7 +379,7 @@ class _OpenResponse(msgspec.Struct, eq=False):
     """An open stream: its caller, and the rules that it began under."""
 
     caller: Caller
-    rules: tuple[int, int]
+    rules: tuple[int, int] | None
     task: asyncio.Future[None] | None = None
 
 

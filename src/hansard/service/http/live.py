@@ -35,7 +35,7 @@ from hansard.inspect.outline import Rows, RowsBuilder, outline, shown_outline
 from hansard.operations.protocol.faults import ServiceBusy
 from hansard.service.http.reads import record_view, view_of
 from hansard.service.http.records import OpenWorkspace
-from hansard.service.http.routes import Caller, Context, read
+from hansard.service.http.routes import Context, read
 from hansard.service.workspace_requests import RoleContext
 
 FLUSH_S = 0.05
@@ -53,8 +53,8 @@ CATCH_UP_ROWS_MAX = 20_000
 HEARTBEAT_S = 15.0
 """Seconds without an event after which a heartbeat is sent."""
 
-VALID_S = 0.5
-"""Seconds between two checks of the access of a stream's caller."""
+LOOK_S = 0.5
+"""Seconds between two looks whether a heartbeat is due."""
 
 ROLE_S = 0.5
 """Least time between two views that are derived for a stream of a role, in seconds."""
@@ -264,7 +264,7 @@ def hub_of(workspace: OpenWorkspace) -> Hub:
 # ---------------------------------------------------------------- what a stream sends
 
 Events = AsyncGenerator[bytes]
-"""The events of a stream; an empty one is a chance to check the caller and the heartbeat."""
+"""The events of a stream; an empty one is a chance to send a heartbeat."""
 
 CatchUp = Callable[[int, int], AsyncGenerator[Frame]]
 """Reads frames again, of positions in (after, up to]."""
@@ -295,7 +295,7 @@ async def events_of(hub: Hub, run: str | None, after: int, catch_up: CatchUp) ->
             while not waiting.is_behind and hub.is_following:
                 news = waiting.take()
                 if news is None:
-                    if not await waiting.wait(VALID_S):
+                    if not await waiting.wait(LOOK_S):
                         yield b""
                 elif news.first > sent:
                     yield news.data
@@ -364,7 +364,7 @@ async def shown_rows(hub: Hub, role: RoleContext, run: str, after: str) -> Event
                 sent += len(page.rows.position)
                 yield sse("rows", page.rows, f"{sent}-{made.rules}")
                 continue
-            if not await waiting.wait(VALID_S):
+            if not await waiting.wait(LOOK_S):
                 yield b""
                 continue
             waiting.forget()
@@ -389,7 +389,7 @@ async def shown_changes(hub: Hub, role: RoleContext) -> Events:
         known: dict[str, str] = {}
         yield sse("open", {})
         while hub.is_following:
-            if not await waiting.wait(VALID_S):
+            if not await waiting.wait(LOOK_S):
                 yield b""
                 continue
             began_s = asyncio.get_running_loop().time()
@@ -436,9 +436,9 @@ class EventStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: Events, caller: Caller) -> None:
+    def __init__(self, events: Events) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(_sent(events, caller), headers=headers)
+        super().__init__(_sent(events), headers=headers)
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -452,15 +452,13 @@ class EventStream(StreamingResponse):
             await self._events.aclose()
 
 
-async def _sent(events: Events, caller: Caller) -> AsyncGenerator[bytes]:
-    """Yield events while the caller has access, and heartbeats when there are none for long."""
+async def _sent(events: Events) -> AsyncGenerator[bytes]:
+    """Yield events, and heartbeats when there are none for long."""
     loop = asyncio.get_running_loop()
     yield b"retry: 1000\n\n"
     sent_s = loop.time()
     try:
         async for event in events:
-            if not caller.valid():
-                return
             if event or loop.time() - sent_s >= HEARTBEAT_S:
                 yield event or b":\n\n"
                 sent_s = loop.time()
@@ -492,11 +490,11 @@ async def live(context: Context, *, after: str | None = None) -> EventStream:
     """
     hub, role = hub_of(context.workspace), context.role
     if role is not None:
-        return EventStream(shown_changes(hub, role), context.caller)
+        return EventStream(shown_changes(hub, role))
     workspace = context.trusted().workspace
     begin = _position(_after(context, after), await workspace.log.head())
     events = events_of(hub, None, begin, runs_again(workspace, CATCH_UP_ROWS_MAX))
-    return EventStream(events, context.caller)
+    return EventStream(events)
 
 
 @read("/runs/{run}/live", stream="text/event-stream")
@@ -511,9 +509,9 @@ async def run_live(context: Context, run: str, *, after: str | None = None) -> E
     after = _after(context, after)
     if role is not None:
         await view_of(role, run)  # of a run that it does not see the answer is 404
-        return EventStream(shown_rows(hub, role, run, after or ""), context.caller)
+        return EventStream(shown_rows(hub, role, run, after or ""))
     workspace = context.trusted().workspace
     name = await find_run(workspace, run)
     begin = _position(after, await workspace.log.head())
     events = events_of(hub, name, begin, rows_again(workspace, name))
-    return EventStream(events, context.caller)
+    return EventStream(events)

@@ -16,7 +16,7 @@ from hansard.agents.errors import Blocked
 from hansard.bus.errors import Conflict, Fenced, NotFound, TooLarge
 from hansard.client.listening import CLOSE
 from hansard.domain.board import BoardConflict
-from hansard.domain.errors import CallerError, HansardError, Refused
+from hansard.domain.errors import CallerError, ExtraMissing, HansardError, Refused
 from hansard.domain.memory.space import MemoryConflict
 from hansard.domain.prompt import PromptConflict
 from hansard.operations.protocol.faults import AccessRefused, NotOffered, ServiceBusy
@@ -41,6 +41,7 @@ STATUS: tuple[tuple[type[HansardError] | tuple[type[HansardError], ...], HTTPSta
         HTTPStatus.CONFLICT,
     ),
     (TooCostly, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (ExtraMissing, HTTPStatus.NOT_IMPLEMENTED),
     ((NotAllowed, QueryFailed, CallerError), HTTPStatus.BAD_REQUEST),
     (HansardError, HTTPStatus.SERVICE_UNAVAILABLE),
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -44,9 +44,103 @@ IDLE_S, SWEEP_S = 300.0, 5.0
 WORKERS = Bounds(workers_max=2, spares=0)
 """Workers for queries of the operator on one workspace; one is started by the first query."""
 
+K = TypeVar("K")
+T = TypeVar("T")
 R = TypeVar("R", bound=Answer)
 
 _log = logger(__name__)
+
+
+class _Shared(Generic[T]):
+    """Something open, which is entered and left in a task of its own."""
+
+    def __init__(self, opening: AbstractAsyncContextManager[T]) -> None:
+        self.opened: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.ending = asyncio.Event()
+        self.users = 0
+        self.used_s = time.monotonic()
+        self.task = asyncio.create_task(self._run(opening))
+
+    async def _run(self, opening: AbstractAsyncContextManager[T]) -> None:
+        try:
+            async with opening as value:
+                self.opened.set_result(value)
+                await self.ending.wait()
+        except Exception as error:  # noqa: BLE001 -- its users get it, else the log
+            if self.opened.done():
+                _log.warning("a workspace or client did not close", **unexpected(error))
+            else:
+                self.opened.set_exception(error)
+                self.opened.exception()  # nobody may wait for it any more
+
+
+class Pool(Generic[K, T]):
+    """What is opened by its first use, shared by all, and closed once nothing used it for long.
+
+    Args:
+        idle_s: Returns the seconds without a use after which one is closed.
+        is_pinned: Returns whether one stays open all the same.
+    """
+
+    def __init__(
+        self, idle_s: Callable[[], float], is_pinned: Callable[[T], bool] = lambda _: False
+    ) -> None:
+        self.kept: dict[K, _Shared[T]] = {}
+        self._idle_s, self._is_pinned = idle_s, is_pinned
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweep = asyncio.create_task(self._close_idle())
+
+    @contextlib.asynccontextmanager
+    async def use(
+        self, key: K, opening: Callable[[], AbstractAsyncContextManager[T]]
+    ) -> AsyncGenerator[T]:
+        """Yield what is open under a key, which stays open meanwhile. Raises as `opening`."""
+        shared = self.kept.get(key)
+        if shared is None:
+            shared = self.kept[key] = _Shared(opening())
+            self._tasks.add(shared.task)
+            shared.task.add_done_callback(partial(self._ended, key, shared))
+        shared.users += 1
+        try:
+            yield await asyncio.shield(shared.opened)  # one cut off leaves nothing half open
+        finally:
+            shared.users -= 1
+            shared.used_s = time.monotonic()
+
+    def close(self, key: K) -> None:
+        """Begin to close what is open under a key; the next use opens it again."""
+        self.kept.pop(key).ending.set()
+
+    async def aclose(self) -> None:
+        """Close all, and wait for it."""
+        self._sweep.cancel()
+        for key in list(self.kept):
+            self.close(key)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    @property
+    def opened(self) -> dict[K, T]:
+        """What is open now."""
+        return {
+            key: each.opened.result()
+            for key, each in self.kept.items()
+            if each.opened.done() and not each.opened.exception()
+        }
+
+    def _ended(self, key: K, shared: _Shared[T], task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self.kept.get(key) is shared:  # else another one has its place
+            del self.kept[key]
+
+    async def _close_idle(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            late_s = time.monotonic() - self._idle_s()
+            for key, value in self.opened.items():
+                shared = self.kept[key]
+                if not shared.users and shared.used_s <= late_s and not self._is_pinned(value):
+                    self.close(key)
 
 
 class Later:
@@ -130,11 +224,8 @@ class OpenWorkspace:
         self.tables = RoleTables(settings, record.workspace)
         self.requests = WorkspaceRequests(self.tables)
         self.denials = Denials(record.workspace)
-        self.users = 0
-        """Requests and streams under way."""
         self.pinned = False
         """True if a slice keeps something for it: it is then not closed before the listener is."""
-        self.idle_since_s = time.monotonic()
         self._authenticator: asyncio.Task[Authenticator] | None = None
         self.ends = contextlib.AsyncExitStack()
         """What is closed with it."""
@@ -145,12 +236,6 @@ class OpenWorkspace:
     def name(self) -> str:
         """The name of the workspace."""
         return self.settings.workspace
-
-    @property
-    def is_idle(self) -> bool:
-        """True if nothing has used it for `IDLE_S`."""
-        quiet = time.monotonic() - self.idle_since_s >= IDLE_S
-        return quiet and not self.users and not self.pinned
 
     async def authenticator(self) -> Authenticator:
         """Return the checks of tokens, which follow the principals. Raises Unreachable, Corrupt."""
@@ -193,55 +278,37 @@ class Records:
         self.broker = broker
         self.only = None if only is None else frozenset(only)
         self.later = Later()
-        self._open: dict[str, asyncio.Task[OpenWorkspace]] = {}
-        self._awaited = Counter[str]()
-        self._sweep = asyncio.create_task(self._close_idle())
+        self._pool = Pool[str, OpenWorkspace](lambda: IDLE_S, lambda each: each.pinned)
 
     async def aclose(self) -> None:
         """Do what was put off, and close the workspaces."""
-        self._sweep.cancel()
         await self.later.end()
-        for opening in self._open.values():
-            with contextlib.suppress(HansardError):
-                await (await opening).close()
+        await self._pool.aclose()
 
     @property
     def opened(self) -> dict[str, OpenWorkspace]:
         """The workspaces that are open now, by name."""
-        return {
-            name: task.result()
-            for name, task in self._open.items()
-            if task.done() and not task.cancelled() and task.exception() is None
-        }
+        return self._pool.opened
 
-    @contextlib.asynccontextmanager
-    async def of(self, workspace: str | None) -> AsyncGenerator[OpenWorkspace]:
+    def of(self, workspace: str | None) -> AbstractAsyncContextManager[OpenWorkspace]:
         """Yield an open workspace, which stays open meanwhile.
 
         Raises BadName, NotFound, and as `connect`.
         """
         name = ids.workspace_name(workspace or self.settings.workspace)
-        opening = self._open.get(name)
-        if opening is None or (opening.done() and opening.exception() is not None):
-            opening = self._open[name] = asyncio.create_task(self._opened(name))
-        self._awaited[name] += 1  # an open one could be closed before this request goes on
-        try:
-            opened = await asyncio.shield(opening)  # one that is cut off leaves nothing half open
-        finally:
-            self._awaited[name] -= 1
-        opened.users += 1
-        try:
-            yield opened
-        finally:
-            opened.users -= 1
-            opened.idle_since_s = time.monotonic()
+        return self._pool.use(name, partial(self._opened, name))
 
-    async def _opened(self, name: str) -> OpenWorkspace:
+    @contextlib.asynccontextmanager
+    async def _opened(self, name: str) -> AsyncGenerator[OpenWorkspace]:
         await self._check(name)
         settings = msgspec.structs.replace(self.settings, workspace=name)
         workspace, tables = await open_with_tables(settings)
         record = AsyncRecord(workspace, Defaults.of(settings, {}), tables)
-        return OpenWorkspace(settings, record, self.broker.runtime)
+        opened = OpenWorkspace(settings, record, self.broker.runtime)
+        try:
+            yield opened
+        finally:
+            await opened.close()
 
     async def names(self) -> list[str]:
         """Return the names of the workspaces that are served. Raises Unreachable."""
@@ -257,15 +324,3 @@ class Records:
             raise NotFound(f"workspace {name!r}", f"this listener serves only: {known}")
         if name != self.settings.workspace and name not in await self.names():
             raise NotFound(f"workspace {name!r}", f"create it: hansard up --workspace {name}")
-
-    async def _close_idle(self) -> None:
-        """Close workspaces that nothing uses. One that cannot be closed is left to its broker."""
-        while True:
-            await asyncio.sleep(SWEEP_S)
-            for name, opened in self.opened.items():
-                if opened.is_idle and not self._awaited[name]:
-                    del self._open[name]
-                    try:
-                        await opened.close()
-                    except HansardError as error:
-                        _log.warning("a workspace did not close", workspace=name, error=str(error))

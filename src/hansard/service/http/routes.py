@@ -9,12 +9,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import cache
+from http import HTTPStatus
 from itertools import chain
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from hansard.agents.access.principals import Principal
 from hansard.client.record import AsyncRecord
@@ -22,6 +23,7 @@ from hansard.domain.errors import BadOption, BadValue
 from hansard.operations.declare import Async, described
 from hansard.operations.protocol.faults import NotOffered
 from hansard.operations.record import RecordOperations
+from hansard.service.http.problems import CallerRefused
 from hansard.service.http.records import OpenWorkspace
 from hansard.service.workspace_requests import RoleContext
 
@@ -37,6 +39,9 @@ MODULES: tuple[str, ...] = (
     "hansard.service.http.operations",
 )
 """Modules of reads and writes. Add one here."""
+
+LEFT = "the client has left"
+"""Fact of a refusal that nobody reads."""
 
 SMALL_BODY_BYTES = 64 * 1024
 """Largest body that is read without a place."""
@@ -312,26 +317,42 @@ def decoded(body: bytes, kind: Any) -> Any:
         raise BadValue("the body", f"it is no JSON: {error}", "send a JSON object") from error
 
 
+async def body_of(request: Request, most: int) -> bytes:
+    """Return a request's body of at most so many bytes. Raises CallerRefused."""
+    stated = request.headers.get("content-length", "")
+    taken = bytearray()
+    try:
+        if not (stated.isdigit() and int(stated) > most):
+            async for chunk in request.stream():
+                taken += chunk
+                if len(taken) > most:
+                    break
+            else:
+                return bytes(taken)
+    except ClientDisconnect:
+        raise CallerRefused(HTTPStatus.BAD_REQUEST, LEFT) from None
+    fact = f"a body of more than {most:,} bytes: send less at a time"
+    raise CallerRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, fact)
+
+
 def read(path: str, *, method: str = "GET", **options: Any) -> Callable[[F], F]:
     """Declare a function as a read at a path of a workspace, such as `/runs/{run}`.
 
     Options are those of `Route`: `trusted=True`, `stream="text/event-stream"`.
     """
-    return _declare(method=method, path=BASE + path, **options)
+    return at_server(method, BASE + path, **options)
 
 
 def write(path: str, **options: Any) -> Callable[[F], F]:
     """Declare a function as a write, the answer to `POST` of a path of a workspace."""
-    return _declare(method="POST", path=BASE + path, effects=True, **options)
+    return at_server("POST", BASE + path, effects=True, **options)
 
 
 def at_server(method: str, path: str, **options: Any) -> Callable[[F], F]:
     """Declare a function as the answer to a path of the server itself, such as `/healthz`."""
-    return _declare(method=method, path=path, **options)
 
-
-def _declare(**fields: Any) -> Callable[[F], F]:
     def declare(function: F) -> F:
+        fields = {"method": method, "path": path, **options}
         vars(function).setdefault("routes", []).append(fields)
         return function
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
+from collections.abc import AsyncGenerator
+from functools import partial
 from http import HTTPStatus
 from weakref import WeakKeyDictionary
 
@@ -24,7 +27,7 @@ from hansard.domain.errors import BadValue
 from hansard.operations.protocol import wire
 from hansard.operations.protocol.faults import NotOffered, ServiceBusy
 from hansard.service.http.problems import CallerRefused, problem
-from hansard.service.http.records import OpenWorkspace
+from hansard.service.http.records import OpenWorkspace, Pool
 from hansard.service.http.routes import SMALL_BODY_BYTES, Context, read
 
 CLIENTS_MAX = 200
@@ -36,9 +39,9 @@ EXCHANGES_MAX = 300
 KEPT_BYTES_MAX = 32 * 1024 * 1024
 """Most bytes of such answers; the oldest are dropped first."""
 
-LEFT_S, IDLE_S, SWEEP_S = 60.0, 60.0, 5.0
-"""Seconds after which a request is given up whose client no longer waits, after which an unused
-connection is closed, and between two checks.
+LEFT_S, IDLE_S = 60.0, 60.0
+"""Seconds after which a request is given up whose client no longer waits, and after which an unused
+connection is closed.
 """
 
 _LETTERS_MAX = 100
@@ -64,93 +67,51 @@ class _Client:
     def __init__(self, requests: Requests) -> None:
         self.requests = requests
         self.exchanges: dict[str, _Exchange] = {}
-        self.used_s = time.monotonic()
 
     def begin(self, key: str, subject: str, payload: bytes, timeout_s: float) -> _Exchange:
         """Send a request. Raises ServiceBusy."""
+        self.drop(time.monotonic() - LEFT_S)
         if sum(not each.answer.done() for each in self.exchanges.values()) >= EXCHANGES_MAX:
             raise ServiceBusy("requests under way over HTTP", EXCHANGES_MAX, 1.0)
         asking = asyncio.create_task(self.requests.ask(subject, payload, timeout_s))
         exchange = self.exchanges[key] = _Exchange(asking)
-        self._drop_oldest()
+        kept = [name for name, each in self.exchanges.items() if each.answer.done()]
+        size = sum(self.exchanges[name].size for name in kept)
+        for name in kept:
+            if size > KEPT_BYTES_MAX or len(self.exchanges) > EXCHANGES_MAX:
+                size -= self.exchanges.pop(name).size
         return exchange
 
-    def _drop_oldest(self) -> None:
-        kept = [(key, each) for key, each in self.exchanges.items() if each.answer.done()]
-        size = sum(each.size for _, each in kept)
-        for key, each in kept:
-            if size <= KEPT_BYTES_MAX and len(self.exchanges) <= EXCHANGES_MAX:
-                return
-            del self.exchanges[key]
-            size -= each.size
-
-    def sweep(self, late_s: float) -> None:
+    def drop(self, late_s: float) -> None:
         """Give up the requests that no client has waited for since `late_s`."""
         for key, each in list(self.exchanges.items()):
             if each.awaited_s < late_s:
                 each.answer.cancel()
                 del self.exchanges[key]
 
-    async def close(self) -> None:
-        """Disconnect."""
-        self.sweep(time.monotonic() + 1)
+
+@contextlib.asynccontextmanager
+async def _client(broker: BrokerOptions, who: Principal) -> AsyncGenerator[_Client]:
+    """Connect a principal with the service's own login, and the principal's inbox."""
+    name = f"hansard http {who.name}"[:80]
+    options = msgspec.structs.replace(broker, inbox_prefix=who.inbox, name=name)
+    client = _Client(await Requests.open(options))
+    try:
+        yield client
+    finally:
+        client.drop(math.inf)
         with contextlib.suppress(BusError):
-            await self.requests.close()
+            await client.requests.close()
 
 
-class Clients:
-    """The connected principals of a workspace."""
-
-    def __init__(self, broker: BrokerOptions) -> None:
-        self._broker = broker
-        self._clients: dict[str, asyncio.Task[_Client]] = {}
-        self._sweep = asyncio.create_task(self._sweeping())
-
-    async def of(self, who: Principal) -> _Client:
-        """Return the client of a principal's token. Raises Unreachable, ServiceBusy."""
-        opening = self._clients.get(who.token_id)
-        if opening is None or (opening.done() and opening.exception() is not None):
-            if len(self._clients) >= CLIENTS_MAX:
-                raise ServiceBusy("principals connected over HTTP", CLIENTS_MAX, IDLE_S)
-            opening = self._clients[who.token_id] = asyncio.create_task(self._opened(who))
-        client = await asyncio.shield(opening)
-        client.used_s = time.monotonic()
-        return client
-
-    async def _opened(self, who: Principal) -> _Client:
-        """Connect with the service's own login, and the principal's inbox."""
-        name = f"hansard http {who.name}"[:80]
-        options = msgspec.structs.replace(self._broker, inbox_prefix=who.inbox, name=name)
-        return _Client(await Requests.open(options))
-
-    async def _sweeping(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP_S)
-            now_s = time.monotonic()
-            for token, opening in list(self._clients.items()):
-                if not opening.done() or opening.exception() is not None:
-                    continue
-                client = opening.result()
-                client.sweep(now_s - LEFT_S)
-                if not client.exchanges and client.used_s < now_s - IDLE_S:
-                    del self._clients[token]
-                    await client.close()
-
-    async def aclose(self) -> None:
-        """Disconnect all."""
-        self._sweep.cancel()
-        for opening in self._clients.values():
-            with contextlib.suppress(BusError):
-                await (await opening).close()
+_clients: WeakKeyDictionary[OpenWorkspace, Pool[str, _Client]] = WeakKeyDictionary()
+"""The connected principals of a workspace, by the ids of their tokens."""
 
 
-_clients: WeakKeyDictionary[OpenWorkspace, Clients] = WeakKeyDictionary()
-
-
-def _clients_of(opened: OpenWorkspace) -> Clients:
+def _clients_of(opened: OpenWorkspace) -> Pool[str, _Client]:
     clients = _clients.get(opened)
     if clients is None:
-        clients = _clients[opened] = Clients(opened.runtime)
+        clients = _clients[opened] = Pool(lambda: IDLE_S)
         opened.ends.push_async_callback(clients.aclose)
     return clients
 
@@ -174,7 +135,7 @@ async def outside(
         again: True to request the answer again, with `null` as the body.
         body: The message.
     """
-    return await _passed(context, "", verb, timeout_s, bytes(body), again=again)
+    return await within(context, "", verb, timeout_s=timeout_s, again=again, body=body)
 
 
 @read("/session/{instance}/{verb}", method="POST", stream="application/json", waits=True)
@@ -196,12 +157,6 @@ async def within(
         again: True to request the answer again, with `null` as the body.
         body: The message.
     """
-    return await _passed(context, instance, verb, timeout_s, bytes(body), again=again)
-
-
-async def _passed(
-    context: Context, instance: str, verb: str, timeout_s: float, body: bytes, *, again: bool
-) -> Response:
     who = context.caller.principal
     if who is None or context.caller.way != "token":
         remedy = "send the token of a principal's credentials; trusted programs use the broker"
@@ -212,20 +167,25 @@ async def _passed(
     for name, text in (("verb", verb), ("instance", instance)):
         if not text.isalnum() and (text or name == "verb"):
             raise BadValue(name, f"{text!r:.40}", "give what the protocol names")
-    client = await _clients_of(context.workspace).of(who)
+    clients = _clients_of(context.workspace)
+    if who.token_id not in clients.kept and len(clients.kept) >= CLIENTS_MAX:
+        raise ServiceBusy("principals connected over HTTP", CLIENTS_MAX, IDLE_S)
     where = context.workspace.name, who.role, who.name
     subject = wire.within(*where, instance, verb) if instance else wire.opening(*where, verb)
-    exchange = client.exchanges.get(key)
-    if exchange is None:
-        if again:
-            return _gone(
-                "the service does not know this request: it was restarted, or nobody waited"
-            )
-        ask_s = timeout_s if timeout_s < wire.WAIT_S else wire.FOR_EVER_S
-        exchange = client.begin(key, subject, body, ask_s)
-    wait_s = 0.0 if len(body) > SMALL_BODY_BYTES else min(max(timeout_s, 0.0), wire.WAIT_S)
-    await asyncio.wait({exchange.answer}, timeout=wait_s)
-    exchange.awaited_s = time.monotonic()
+    opening = partial(_client, context.workspace.runtime, who)
+    async with clients.use(who.token_id, opening) as client:
+        exchange = client.exchanges.get(key)
+        if exchange is None:
+            if again:
+                fact = "the service does not know this request: it was restarted, or nobody waited"
+                return _gone(fact)
+            ask_s = timeout_s if timeout_s < wire.WAIT_S else wire.FOR_EVER_S
+            exchange = client.begin(key, subject, bytes(body), ask_s)
+        wait_s = (
+            0.0 if len(bytes(body)) > SMALL_BODY_BYTES else min(max(timeout_s, 0.0), wire.WAIT_S)
+        )
+        await asyncio.wait({exchange.answer}, timeout=wait_s)
+        exchange.awaited_s = time.monotonic()
     if not context.caller.valid():
         raise CallerRefused(HTTPStatus.UNAUTHORIZED, "the access of this token has ended")
     if not exchange.answer.done():

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import html
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from hansard import web
@@ -20,10 +20,11 @@ from hansard.client.opening import data_dir_of
 from hansard.service.http.identity import CSRF, Identity, demand_own_page, local_path, set_cookie
 from hansard.service.http.logins import Grant, Link, Logins
 from hansard.service.http.problems import CallerRefused
-from hansard.service.http.routes import Caller, Context, read
+from hansard.service.http.routes import Caller, Context, body_of, read
+from hansard.web.pages import login_page
 
-FORM_BYTES_MAX = 4_096
-"""Largest form of a login."""
+FORM_BYTES_MAX, FORM_FIELDS_MAX = 4_096, 10
+"""Largest form of a login, and its most fields."""
 
 GZIP_BYTES_MIN = 1_000
 """Files from this size on are compressed."""
@@ -49,75 +50,58 @@ PRIVATE = "no-store"
 _HASHED = re.compile(r"[.-][0-9A-Za-z]{8,}\.[a-z0-9]+$")
 """End of a file name that changes with its content."""
 
-
-class File(msgspec.Struct, frozen=True):
-    """A file of the page, as it is sent."""
-
-    mark: tuple[int, int]
-    body: bytes
-    packed: bytes
-    etag: str
+_FOLDER = Path(web.__file__).parent / "static"
+_NAME = re.compile(r"(?:[\w-]+/)*[\w.-]+")
+"""Name of a file of the page: no segment of it leads out of the folder."""
 
 
-class Files:
-    """The built files of the page. Only files that are there by name are ever opened."""
+@lru_cache
+def _packed(path: Path, changed_ns: int) -> tuple[bytes, bytes, str]:
+    """Return a file, its compressed form, empty for a small one, and its digest."""
+    del changed_ns
+    body = path.read_bytes()
+    packed = gzip.compress(body, mtime=0) if len(body) >= GZIP_BYTES_MIN else b""
+    return body, packed, hashlib.sha256(body).hexdigest()[:32]
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or Path(web.__file__).parent / "static"
-        self._cache: dict[str, File] = {}
 
-    def answer(self, name: str, headers: Mapping[str, str]) -> Response | None:
-        """Return the answer with a file; None if there is no such file."""
-        suffix = Path(name).suffix
-        file = self._read(name) if suffix in CONTENT_TYPES else None
-        if file is None:
-            return None
-        is_packed = "gzip" in headers.get("accept-encoding", "") and len(file.packed) > 0
-        etag = f'"{file.etag}{"-gzip" if is_packed else ""}"'
-        keep = "public, max-age=31536000, immutable" if _HASHED.search(name) else "no-cache"
-        sent = {"ETag": etag, "Cache-Control": keep, "Vary": "Accept-Encoding"}
-        if etag in {each.strip() for each in headers.get("if-none-match", "").split(",")}:
-            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=sent)
-        if is_packed:
-            sent["Content-Encoding"] = "gzip"
-        return Response(
-            file.packed if is_packed else file.body,
-            headers=sent | {"Content-Type": CONTENT_TYPES[suffix]},
-        )
-
-    def _read(self, name: str) -> File | None:
-        path = self._folder / name
-        names = {each.relative_to(self._folder).as_posix() for each in self._folder.rglob("*")}
-        if name not in names or not path.is_file():
-            return None
-        status = path.stat()
-        mark = status.st_mtime_ns, status.st_size
-        file = self._cache.get(name)
-        if file is None or file.mark != mark:
-            body = path.read_bytes()
-            packed = gzip.compress(body, mtime=0) if len(body) >= GZIP_BYTES_MIN else b""
-            etag = hashlib.sha256(body).hexdigest()[:32]
-            file = self._cache[name] = File(mark, body, packed, etag)
-        return file
+def file(name: str, headers: Mapping[str, str]) -> Response | None:
+    """Return the answer with a file of the page; None if there is no such file."""
+    path = _FOLDER / name
+    kind = CONTENT_TYPES.get(path.suffix)
+    if kind is None or not _NAME.fullmatch(name) or not path.is_file():
+        return None
+    body, packed, digest = _packed(path, path.stat().st_mtime_ns)
+    is_packed = "gzip" in headers.get("accept-encoding", "") and bool(packed)
+    etag = f'"{digest}{"-gzip" if is_packed else ""}"'
+    keep = "public, max-age=31536000, immutable" if _HASHED.search(name) else "no-cache"
+    sent = {"ETag": etag, "Cache-Control": keep, "Vary": "Accept-Encoding"}
+    if etag in {each.strip() for each in headers.get("if-none-match", "").split(",")}:
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=sent)
+    if is_packed:
+        sent["Content-Encoding"] = "gzip"
+    return Response(packed if is_packed else body, headers=sent, media_type=kind)
 
 
 class Site:
     """Answers the paths of the page: its files, its views, and the login."""
 
-    def __init__(self, identity: Identity, files: Files | None = None) -> None:
+    def __init__(self, identity: Identity) -> None:
         self._identity = identity
-        self._files = files or Files()
 
     async def answer(self, request: Request, workspaces: Workspaces) -> Response | None:
         """Return the answer to a path of the page; None for another path. Raises CallerRefused."""
         path, method = request.url.path, request.method
         match method, path:
             case "GET", "/login":
-                return login_form(request)
+                # It uses nothing up: a preview of the link must not log in.
+                query = request.query_params
+                following = local_path(query.get("next", ""))
+                return page("login", code=query.get("code", ""), next=following)
             case "POST", "/login":
                 return await log_in(request, self._identity)
             case "GET", "/logout":
-                return logout_form(await self._caller(request))
+                caller = await self._caller(request)
+                return page("logout", who=caller.principal, csrf=caller.csrf)
             case "POST", "/logout":
                 return await log_out(request, self._identity)
             case "GET", "/api/v1/me":
@@ -125,15 +109,12 @@ class Site:
                 own = await workspaces() if caller.is_operator else []
                 body = msgspec.json.encode(me(caller, own))
                 return Response(body, 200, {"Cache-Control": PRIVATE}, "application/json")
+            case "GET" | "HEAD", _ if path.startswith(FILES):
+                return file(path.removeprefix(FILES), request.headers)
+            case "GET" | "HEAD", _ if path in {"/", VIEWS} or path.startswith(f"{VIEWS}/"):
+                return await self._view(request)
             case _:
-                pass
-        if method not in {"GET", "HEAD"}:
-            return None
-        if path.startswith(FILES):
-            return self._files.answer(path.removeprefix(FILES), request.headers)
-        if path in {"/", VIEWS} or path.startswith(f"{VIEWS}/"):
-            return await self._view(request)
-        return None
+                return None
 
     async def _caller(self, request: Request) -> Caller:
         return await self._identity.caller(request.method, request.headers, None)
@@ -145,66 +126,18 @@ class Site:
         except CallerRefused as refused:
             if refused.status is not HTTPStatus.UNAUTHORIZED:
                 raise
-            return login_needed(request)
-        answer = self._files.answer("index.html", request.headers)
-        if answer is None:
-            body = "<p>This installation has no built page: run <code>make web</code>.</p>"
-            return page("There is no page", body, HTTPStatus.NOT_FOUND)
-        return answer
+            return page("needed", refused.status, url=_own_url(request))
+        answer = file("index.html", request.headers)
+        return answer or page("unbuilt", HTTPStatus.NOT_FOUND)
 
 
 # ------------------------------------------------------------ login
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>{title} - Hansard</title>
-<link rel="icon" href="data:,">
-<link rel="stylesheet" href="/static/login.css">
-<main>
-<h1>{title}</h1>
-{body}
-</main>
-"""
 
-_FORM = """<form method="post" action="/login">
-<input type="hidden" name="code" value="{code}">
-<input type="hidden" name="next" value="{next}">
-<button autofocus>Log in</button>
-</form>
-<p>The link works once, within 60 seconds. This browser then stays logged in for 7 days, or until
-it is not used for 12 hours.</p>"""
-
-_LOGOUT = """<form method="post" action="/logout">
-<input type="hidden" name="csrf" value="{csrf}">
-<p>You are logged in as {who}.</p>
-<button autofocus>Log out</button>
-</form>"""
-
-_NO_LOGIN = """<p>Run <code>hansard login</code> on the machine of the service, or
-<code>hansard login --credentials FILE --url {url}</code> with your credentials, and open the link
-that it prints.</p>"""
-
-
-def page(title: str, body: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+def page(view: str, status: HTTPStatus = HTTPStatus.OK, **values: object) -> Response:
     """Return a page without data of the record."""
-    text = _PAGE.format(title=html.escape(title), body=body)
     headers = {"Cache-Control": PRIVATE}
-    return Response(text, status, headers, media_type="text/html; charset=utf-8")
-
-
-def login_needed(request: Request) -> Response:
-    """Return the page for a browser without a login."""
-    body = _NO_LOGIN.format(url=_own_url(request))
-    return page("You are not logged in", body, HTTPStatus.UNAUTHORIZED)
-
-
-def login_form(request: Request) -> Response:
-    """Return the page of a link. It uses nothing up: a preview of the link must not log in."""
-    code, path = request.query_params.get("code", ""), request.query_params.get("next", "")
-    body = _FORM.format(code=html.escape(code), next=html.escape(local_path(path)))
-    return page("Log in to Hansard", body)
+    return Response(login_page(view, **values), status, headers, "text/html; charset=utf-8")
 
 
 async def log_in(request: Request, identity: Identity) -> Response:
@@ -218,29 +151,19 @@ async def log_in(request: Request, identity: Identity) -> Response:
     try:
         secret = identity.log_in(form.get("code", ""), request.headers)
     except CallerRefused as refused:
-        body = f"<p>{html.escape(str(refused))}.</p>"
-        return page("This link does not work", body, refused.status)
+        return page("refused", refused.status, fact=str(refused))
     cookie = set_cookie(identity.cookie, secret, secure=identity.is_secure)
     headers = {"Set-Cookie": cookie, "Cache-Control": PRIVATE}
     return RedirectResponse(path, HTTPStatus.SEE_OTHER, headers)
 
 
-def logout_form(caller: Caller) -> Response:
-    """Return the page that ends the session."""
-    who = "the operator" if caller.principal is None else caller.principal.name
-    role = "" if caller.principal is None else f" in the role {caller.principal.role}"
-    body = _LOGOUT.format(who=html.escape(who + role), csrf=caller.csrf)
-    return page("Log out of Hansard", body)
-
-
 async def log_out(request: Request, identity: Identity) -> Response:
     """End the session of a request; the CSRF token is in its form, or in the header."""
     form = await _form(request)
-    headers = dict(request.headers)
-    headers.setdefault(CSRF, form.get("csrf", ""))
+    headers = {CSRF: form.get("csrf", ""), **request.headers}
     caller = await identity.caller(request.method, headers, None)
     identity.logins.end(caller.secret)
-    answer = page("You are logged out", _NO_LOGIN.format(url=_own_url(request)))
+    answer = page("ended", url=_own_url(request))
     answer.headers["Set-Cookie"] = set_cookie(identity.cookie, "", secure=identity.is_secure)
     return answer
 
@@ -324,22 +247,16 @@ async def logins(context: Context, body: LinkRequest) -> NewLink:
 
 
 def _own_url(request: Request) -> str:
-    return html.escape(str(request.base_url).rstrip("/"))
+    return str(request.base_url).rstrip("/")
 
 
 async def _form(request: Request) -> dict[str, str]:
     """Return the fields of a form. Raises CallerRefused if it is too large, or cut off."""
-    taken = bytearray()
+    body = await body_of(request, FORM_BYTES_MAX)
     try:
-        async for chunk in request.stream():
-            taken += chunk
-            if len(taken) > FORM_BYTES_MAX:
-                fact = f"a form of more than {FORM_BYTES_MAX:,} bytes"
-                raise CallerRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, fact)
-    except ClientDisconnect:
-        raise CallerRefused(HTTPStatus.BAD_REQUEST, "the client has left") from None
-    try:
-        fields = parse_qs(taken.decode("ascii", "replace"), max_num_fields=10)
+        return dict(
+            parse_qsl(body.decode("ascii", "replace"), max_num_fields=FORM_FIELDS_MAX)[::-1]
+        )
     except ValueError:
-        raise CallerRefused(HTTPStatus.BAD_REQUEST, "a form of more than 10 fields") from None
-    return {name: values[0] for name, values in fields.items()}
+        fact = f"a form of more than {FORM_FIELDS_MAX} fields"
+        raise CallerRefused(HTTPStatus.BAD_REQUEST, fact) from None

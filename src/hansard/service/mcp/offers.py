@@ -222,6 +222,17 @@ class Sessions:
             return self.record.workspace
         return None
 
+    async def permitted(self, offers: Mapping[str, Offer]) -> list[str]:
+        """Return the tools that a restricted client's role permits with some arguments, by name.
+
+        All for a trusted client, or if the service does not answer: each call is checked anyway.
+        """
+        if self.workspace is None:
+            with contextlib.suppress(HansardError):
+                known = {"", *await self.record.roles.permitted()}
+                return [name for name, each in offers.items() if each.operation in known]
+        return [*offers]
+
     async def demand(self, need: Need) -> None:
         """Raise RoleRefused for an operation that the client's role does not allow.
 
@@ -410,6 +421,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         reads: True if it changes nothing.
         destroys: True if it ends or removes something that others may need.
         in_run: True if it names a run; else it is called in the client's own.
+        operation: The operation that it calls, in each case; empty for several or none.
         answer: Answers a call. Raises CallerError and the operation's errors.
     """
 
@@ -420,6 +432,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     reads: bool = False
     destroys: bool = False
     in_run: bool = True
+    operation: str = ""
     answer: Callable[[Sessions, dict[str, Any]], Awaitable[Answer]]
 
 
@@ -510,6 +523,7 @@ def _offer(each: Operation) -> Offer:
         gives=_gives(each),
         reads=each.name in READS,
         destroys=each.name in DESTROYS,
+        operation=each.name,
         answer=answer,
     )
 
@@ -604,6 +618,7 @@ def tool(
     destroys: bool = False,
     in_run: bool = False,
     is_step: bool = True,
+    operation: str = "",
 ) -> Callable[[F], F]:
     """Declare a function as the tool of its name.
 
@@ -613,6 +628,7 @@ def tool(
         destroys: True if it ends something that others may need.
         in_run: True if it works in the run that it names; else in the client's own.
         is_step: True if the call is recorded as a step there; else the function records it.
+        operation: The operation that it calls, in each case.
     """
 
     def declare(function: F) -> F:
@@ -648,6 +664,7 @@ def tool(
             reads=reads,
             destroys=destroys,
             in_run=in_run,
+            operation=operation,
             answer=answer,
         )
         return function
@@ -711,7 +728,7 @@ async def leave_run(sessions: Sessions, run_id: str, error: str = "") -> Answer:
     return Answer(None, await sessions.leave(run_id, CallerError(error) if error else None))
 
 
-@tool(RUN, in_run=True, is_step=False)
+@tool(RUN, in_run=True, is_step=False, operation="record.fork")
 async def fork_run(
     sessions: Sessions,
     run_id: str,
@@ -779,7 +796,7 @@ async def view_of(sessions: Sessions, run_id: str, method: str, request: dict[st
     return msgspec.structs.replace(answer, replayable=False)
 
 
-@tool(ARRAY, reads=True)
+@tool(ARRAY, reads=True, operation="record.runs")
 async def list_runs(
     sessions: Sessions, status: str | None = None, workflow: str | None = None
 ) -> Answer:
@@ -793,7 +810,7 @@ async def list_runs(
     return Answer(listed, replayable=False)
 
 
-@tool(OBJECT, reads=True)
+@tool(OBJECT, reads=True, operation="record.sql")
 async def sql(
     sessions: Sessions, query: str, parameters: Sequence[str | float | int | bool | None] = ()
 ) -> Answer:
@@ -804,7 +821,7 @@ async def sql(
     return Answer(content | {"cut": answer.cut}, replayable=False, position=answer.position)
 
 
-@tool(ARRAY, reads=True)
+@tool(ARRAY, reads=True, operation="record.experiments.compare")
 async def compare(  # noqa: PLR0913 -- a tool's arguments
     sessions: Sessions,
     experiment: str,
@@ -904,7 +921,7 @@ async def fetch_context(sessions: Sessions, agent_id: str) -> Answer:
     return Answer(content | {"past_tasks": tasks, "files": files}, work, replayable=False)
 
 
-@tool(OBJECT, is_step=False)
+@tool(OBJECT, is_step=False, operation="memory.create")
 async def update_context(
     sessions: Sessions,
     agent_id: str,
@@ -1148,6 +1165,7 @@ def _of_record(each: Operation, *, reads: bool) -> Offer:
         gives=_gives(each),
         reads=reads,
         in_run=False,
+        operation=each.name,
         answer=answer,
     )
 

@@ -164,15 +164,13 @@ class _Requests:
         self._sessions = sessions
         self._tools = tools
         self._names = {each.name: name for name, each in tools.items()}
-        self._listed = types.ListToolsResult(
-            tools=[_tool(name, each) for name, each in tools.items()]
-        )
 
     async def list_tools(
         self, _: Context, __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        """List the tools; they do not change."""
-        return self._listed
+        """List the tools, of a restricted client those that its role may call."""
+        names = await self._sessions.permitted(self._tools)
+        return types.ListToolsResult(tools=[_tool(name, self._tools[name]) for name in names])
 
     async def call_tool(
         self, context: Context, params: types.CallToolRequestParams
