@@ -3,6 +3,7 @@
 import functools
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_what_is_missing_is_a_failure_and_leaving_it_out_is_shown(lines: list[di
     assert (failure["arm_missing"], failure["unmatched"], failure["tasks"]) == (21, 4, 20)
     assert failure["arm_mean"] == pytest.approx(8 / 20)
     assert failure["difference"] == pytest.approx(-4 / 20)
-    assert (excluded["tasks"], excluded["difference"]) == (13, 0)
+    assert (excluded["tasks"], excluded["valueless"], excluded["difference"]) == (13, 7, 0)
     assert failure["verdict"] == excluded["verdict"] == "depends on missing values"
     assert (failure["counted_verdict"], excluded["counted_verdict"]) == ("worse", "cannot tell")
     [unmatched] = _of(lines, "unmatched")
@@ -208,6 +209,9 @@ def test_a_combined_report_equals_each_macro_alone(place, compared, options, arg
             if kind == "regression":  # of which some are shown
                 assert part_lines
                 assert all({name: row[name] for name in rows[0]} in rows for row in part_lines)
+                worse = Counter((row["metric"], row["arm"]) for row in rows)
+                shown = Counter((row["metric"], row["arm"], row["of"]) for row in part_lines)
+                assert shown == {(*of, count): min(count, 10) for of, count in worse.items()}
                 continue
             assert bool(rows) == bool(part_lines), sql
             mine = [{name: row[name] for name in rows[0]} for row in part_lines]
@@ -279,7 +283,7 @@ def test_the_text_says_the_verdicts(compared: Compare):
     assert "depends on missing values (counted as failures: worse, left out: cannot tell)" in text
     assert "With 21 trials without a value left out instead: cannot tell, difference" in text
     assert "Failures are unevenly spread: 72 of 72 runs of steady ended as completed, 39 of" in text
-    assert "paired by task, 20 tasks, 4 of one arm only left out" in text
+    assert "paired by task, 20 tasks, 4 tasks of one arm only left out" in text
     assert "Tasks that only one arm has" in text
     assert "No size was planned" in text
     assert "\u202e" not in text

@@ -20,7 +20,7 @@ def test_open_and_repeated_trials_are_shown_before_the_sizes(data_dir, workspace
             lines = call("compare", "e", "--json").lines
     assert "b against a: not finished: 1 run of b still open: end, resume or settle them" in output
     assert "No run failed; not finished: b 1 of 3; 1 trial recorded more than once (of a)" in output
-    assert "9 of one arm only left out" in output
+    assert "9 tasks of one arm only and 1 task without a value under an arm left out" in output
     assert "Units are missing" not in output
     assert "ended as completed" not in output
     [row] = [line for line in lines if line["kind"] == "comparison" and line["default"]][:1]

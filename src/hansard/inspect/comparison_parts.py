@@ -339,9 +339,19 @@ def _size(row: dict[str, Any]) -> str:
     if row["difference"] is None:
         return "has no task with a value in both arms"
     shown = interval(*decisive(row), signed=True)
-    left_out = row["unmatched"] - row["filled"]
-    unmatched = f"; {counted(left_out, 'task')} of one arm only left out" if left_out else ""
-    return f"{number(row['difference'], signed=True)}, {shown or 'no interval'}{unmatched}"
+    left_out = _left_out(row)
+    text = f"{number(row['difference'], signed=True)}, {shown or 'no interval'}"
+    return f"{text}; {left_out}" if left_out else text
+
+
+def _left_out(row: dict[str, Any]) -> str:
+    """Return the tasks that a comparison leaves out, in words; empty for none."""
+    kinds = {
+        "of one arm only": row["unmatched"] - row["filled"],
+        "without a value under an arm": row["valueless"],
+    }
+    parts = [f"{counted(tasks, 'task')} {kind}" for kind, tasks in kinds.items() if tasks]
+    return f"{' and '.join(parts)} left out" if parts else ""
 
 
 def _rank_sentences(report: Report, metric: str) -> Iterator[Paragraph]:
@@ -737,8 +747,7 @@ def _difference(row: dict[str, Any]) -> str:
     family = f", Holm over {row['family']}: {chance(row['holm_p'])}" if row["family"] > 1 else ""
     looked = row["always_p"] if row["stop"] == "sequential" else row["p"]
     test = f" ({row['test']})" if row["test"] is not None else ""
-    unmatched = row["unmatched"] - row["filled"]
-    left_out = f", {unmatched:,} of one arm only left out" if unmatched else ""
+    left_out = f", {words}" if (words := _left_out(row)) else ""
     return (
         f"{shown}; p {chance(looked)}{test}{family}; {row['design']}, "
         f"{counted(row['tasks'], 'task')}{left_out}, {counted(row['clusters'], 'cluster')}. "
@@ -894,6 +903,15 @@ def _regressions(report: Report) -> Iterator[Block]:
     ]
     names = ("metric", "arm", "task", ">baseline", ">arm", "run of the baseline", "run of the arm")
     yield Table(names, rows)
+    shown = Counter((row["metric"], row["arm"], row["of"]) for row in report.regressions)
+    fewer = [
+        f"{number:,} of {of:,} by {metric} under {arm}"
+        for (metric, arm, of), number in shown.items()
+        if number < of
+    ]
+    if fewer:
+        all_of_them = "'hansard sql' has all: the macro regressions"
+        yield Paragraph(f"The worst are shown, {'; '.join(fewer)}; {all_of_them}.")
     yield Paragraph("What they did otherwise: hansard run diff RUN RUN")
 
 

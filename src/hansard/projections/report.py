@@ -24,7 +24,9 @@ UNMATCHED_MAX = 5
 """Most tasks shown of those that only one of two arms has."""
 
 REGRESSIONS_MAX = 10
-"""Most tasks shown of those that became worse; the macro `regressions` returns all."""
+"""Most tasks shown of those that became worse, by metric and arm; the macro `regressions` returns
+all.
+"""
 
 SEQUENCES_MAX = 3
 """Most tool sequences shown of each arm; the view `sequences` has all."""
@@ -120,7 +122,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         beside: The other metrics.
         ratio: The number of units of each arm against the expected one.
         accounts: The outcomes of each arm's runs.
-        regressions: Tasks with a worse result than under the baseline.
+        regressions: Tasks with a worse result than under the baseline, the worst of each metric and
+            arm; `of` is the number of all.
         unmatched: Tasks that only one of two arms has: their number, and the first ones.
         tools: The tools called by each arm, with calls and failures.
         sequences: The most common tool sequences of each arm.

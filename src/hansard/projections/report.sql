@@ -51,8 +51,10 @@ QUALIFY row_number() OVER (PARTITION BY arm, role ORDER BY runs DESC, sequence) 
 ORDER BY arm, role, runs DESC, sequence
 
 -- name: regressions
+SELECT *, count(*) OVER (PARTITION BY metric, arm) AS of
 FROM regressions($1) WHERE metric = ANY($2) AND slice = ''
-ORDER BY worse_by DESC, metric, arm, task LIMIT $3
+QUALIFY row_number() OVER (PARTITION BY metric, arm ORDER BY worse_by DESC, task) <= $3
+ORDER BY list_position($2, metric), arm, worse_by DESC, task
 
 -- name: unmatched
 SELECT if(p.arm_trials > 0, p.arm, p.baseline) AS with_it,

@@ -129,7 +129,7 @@ WITH pairs AS MATERIALIZED (
         sum(p.base_unended_valued + p.arm_unended_valued) FILTER (p.matched OR p.apart OR p.filled) AS crashes,
         sum(p.base_trials + p.arm_trials - p.base_pending - p.arm_pending - p.base_valued - p.arm_valued) FILTER (p.matched OR p.apart OR p.filled) AS lacking,
         bool_and(p.base_trials = 1 AND p.arm_trials = 1) FILTER (p.used) AS single,
-        count(*) FILTER (NOT p.matched AND NOT p.apart) AS unmatched, count(*) FILTER (p.filled) AS filled,
+        count(*) FILTER (NOT p.matched AND NOT p.apart) AS unmatched, count(*) FILTER (p.matched AND NOT p.used) AS valueless, count(*) FILTER (p.filled) AS filled,
         count(*) FILTER (p.used) AS tasks,
         fsum(p.arm_weight) FILTER (p.used AND p.arm_score IS NOT NULL) AS arm_weight,
         fsum(p.base_weight) FILTER (p.used AND p.base_score IS NOT NULL) AS base_weight,
@@ -327,7 +327,7 @@ SELECT
     a.fixed_p AS p, a.always_p, a.holm_p, a.bh_p, a.alpha, a.stop, a.family,
     CASE WHEN NOT a.apart THEN 'paired by task' WHEN a.metric = 'completion' THEN 'shares of runs' ELSE 'two samples' END AS design,
     a.tasks, a.clusters, a.base_trials,
-    a.arm_trials, a.base_missing, a.arm_missing, a.unmatched,
+    a.arm_trials, a.base_missing, a.arm_missing, a.unmatched, a.valueless,
     CASE a.better WHEN 'higher' THEN a.above WHEN 'lower' THEN a.below END AS wins, a.ties,
     CASE a.better WHEN 'higher' THEN a.below WHEN 'lower' THEN a.above END AS losses, a.sign_p AS mcnemar_p, a."binary",
     if(a.se > 0, finite((a.t_alpha + a.t_power) * a.se * a.power), NULL) AS detectable,
@@ -353,7 +353,7 @@ SELECT
             if(a.arm_scale = 'share', a.baseline, a.arm), ' a percentage, from 0 to 100')
         WHEN a.beyond THEN 'its values are too large, or too close to each other, for double precision' END AS problem
 FROM settled AS a;
-COMMENT ON MACRO TABLE comparisons IS 'One row per arm beside the baseline, by metric, slice and counting of missing values; "default" marks the plan''s counting. `each`: every metric is its own family; `all_pairs`: each arm beside each planned before it, one family. difference is the mean over tasks of arm minus baseline; se is clustered (Miller 2024); low..high is Student''s interval with clusters - 1 degrees of freedom. Two samples: se from both arms'' clusters, df by Welch and Satterthwaite (1946) or the smaller arm''s clusters - 1 if fewer than 3; no se under two clusters. Completion: shares of runs, as two samples with tasks as clusters. always_low..always_high holds at any time (normal mixture; NULL under five clusters). holm_p and bh_p (Benjamini-Hochberg) are over all rows of one counting, the whole and all slices separately. counted_verdict: better, worse or cannot tell, by holm_p at alpha (sequential plans: always_p). verdict is the same unless, in order: no metric named; impossible values; different scales (share, percentage); direction not stated; cannot be computed; not finished (open runs); depends on crashes, missing values or missing tasks (countings disagree). mcnemar_p is the exact sign test of tasks won and lost (NULL for two samples or clustered tasks); tests_disagree: it and p are on two sides of alpha. unmatched: tasks only one arm has; filled: those counted as missing. Without spread, p is of the exact sign test of clusters, or permutation test of two samples.';
+COMMENT ON MACRO TABLE comparisons IS 'One row per arm beside the baseline, by metric, slice and counting of missing values; "default" marks the plan''s counting. `each`: every metric is its own family; `all_pairs`: each arm beside each planned before it, one family. difference is the mean over tasks of arm minus baseline; se is clustered (Miller 2024); low..high is Student''s interval with clusters - 1 degrees of freedom. Two samples: se from both arms'' clusters, df by Welch and Satterthwaite (1946) or the smaller arm''s clusters - 1 if fewer than 3; no se under two clusters. Completion: shares of runs, as two samples with tasks as clusters. always_low..always_high holds at any time (normal mixture; NULL under five clusters). holm_p and bh_p (Benjamini-Hochberg) are over all rows of one counting, the whole and all slices separately. counted_verdict: better, worse or cannot tell, by holm_p at alpha (sequential plans: always_p). verdict is the same unless, in order: no metric named; impossible values; different scales (share, percentage); direction not stated; cannot be computed; not finished (open runs); depends on crashes, missing values or missing tasks (countings disagree). mcnemar_p is the exact sign test of tasks won and lost (NULL for two samples or clustered tasks); tests_disagree: it and p are on two sides of alpha. unmatched: tasks only one arm has; valueless: tasks of both left out, without a value under one; filled: those counted as missing. Without spread, p is of the exact sign test of clusters, or permutation test of two samples.';
 
 CREATE MACRO arm_summary(the_experiment, only_metric := NULL, by_label := NULL, at_alpha := 0.05, directions := NULL, counted_as := NULL, each := NULL, against := NULL) AS TABLE
 WITH based AS (
