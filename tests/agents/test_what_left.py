@@ -35,3 +35,17 @@ def test_an_invalid_address_is_reported_as_such(record: hansard.Record, url: str
         goto(url)
     destinations = [each.destination for each in record.egress(session.run)]
     assert destinations == ["example.org", "an address that is none"]
+
+
+def test_a_secret_inside_of_a_text_was_passed_too(record: hansard.Record):
+    """A header with a token has the token, as an argument that is a secret as a whole does."""
+    key = "sk-0123456789"
+    with record.run("w", agent="a", role="r", redact={"key": key}) as session:
+
+        @session.tool(effects="once")
+        def post(headers: dict[str, str], token: str) -> None: ...
+
+        post({"authorization": f"Bearer {key}"}, "")
+        post({}, key)
+        post({}, "")
+    assert [each.secrets for each in record.egress(session.run)] == [("key",), ("key",), ()]

@@ -665,7 +665,7 @@ class SentOut(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
         status: Its recorded status; of one that is `requested` or `in_doubt` it is unknown
             whether it was made.
         arguments: Its recorded arguments; a secret is replaced by its name.
-        secrets: The names of the secrets passed to it.
+        secrets: The names of the secrets passed to it, also inside of a text.
     """
 
     destination: str
@@ -778,8 +778,14 @@ def _host(call: Call | TracedStep) -> str:
         return _NO_ADDRESS
 
 
+_SECRET_INSIDE = re.compile(r"<secret:([^<>]+)>")
+"""A secret inside of another text, as it is recorded."""
+
+
 def _secrets(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
+    if isinstance(value, str):
+        yield from _SECRET_INSIDE.findall(value)
+    elif isinstance(value, dict):
         if set(value) == {"$secret"}:
             yield str(value["$secret"])
         for each in value.values():
