@@ -483,6 +483,49 @@ SENT = {
 }
 
 
+PART = '{"password": "hunter2'
+ASKED_ELSEWHERE: list[Any] = [
+    # OpenAI: custom tools, parsed answers, helpers of streams, remote tools
+    {"tool_calls": [{"type": "custom", "custom": {"name": "login", "input": "hunter2"}}]},
+    {"function": {"name": "login", "arguments": "{}", "parsed_arguments": VALUE}},
+    {"type": "tool_calls.function.arguments.delta", "arguments_delta": "hunter2"},
+    {"type": "response.function_call_arguments.delta", "snapshot": PART},
+    {"type": "response.mcp_call_arguments.delta", "delta": "hunter2"},
+    # Anthropic, Google and Cohere
+    {"type": "input_json", "partial_json": "", "snapshot": VALUE},
+    {"functionCall": {"partialArgs": [{"jsonPath": "$.password", "stringValue": "hunter2"}]}},
+    {"tool_calls": [{"name": "login", "parameters": VALUE}]},
+    # Frameworks: pydantic-ai, the AI SDK, LangChain, DSPy
+    {"delta": {"part_delta_kind": "tool_call", "args_delta": PART}},
+    {"type": "tool-input-delta", "inputTextDelta": PART},
+    {"event": "on_tool_start", "name": "login", "data": {"input": VALUE}},
+    {"tool": "login", "tool_input": PART},
+    {"tool_name_0": "login", "tool_args_0": VALUE},
+    # Python's types, and JSON in a text
+    {"tool_calls": {"$tuple": [{"name": "login", "args": PART}]}},
+    {"$value": {"tag": "a.ToolCall.v1", "data": {"args": PART}}},
+    {"body": json.dumps({"messages": [{"function_call": {"arguments": TEXT}}]})},
+    {"body": "[info] data: " + json.dumps({"function_call": {"arguments": TEXT}}) + "\n\n"},
+    {"name": "login", "arguments": json.dumps(TEXT)},
+]
+SENT_ELSEWHERE: list[Any] = [
+    {"type": "mcp_call", "arguments": "{}", "output": TEXT},
+    {"type": "mcp_tool_result", "content": [], "structuredContent": VALUE},
+    {"type": "tool_result", "content": [{"source": {"type": "text", "data": TEXT}}]},
+    {"functionResponse": {"response": {}, "parts": [{"text": TEXT}]}},
+    {"delta": {"toolResult": [{"text": TEXT}]}},
+    {"tool_results": [{"call": {"name": "login"}, "outputs": [VALUE]}]},
+    {"type": "tool", "content": "x", "tool_call_id": "1", "artifact": VALUE},
+    {"type": "tool-result", "output": {"type": "text", "value": "hunter2"}},
+    {"type": "function_result", "items": [{"type": "text", "text": TEXT}]},
+    {"part_kind": "tool-return", "return_value": VALUE},
+    {"event": "on_tool_end", "name": "login", "data": {"output": VALUE}},
+    {"role": "tool", "content": {"$tuple": [{"type": "text", "text": TEXT}]}},
+    {"$value": {"tag": "a.ToolMessage.v1", "data": {"content": TEXT}}},
+    {"body": json.dumps({"messages": [{"role": "tool", "content": TEXT}]})},
+]
+
+
 def of_exchange(mask: Mask, tag: str, data: Any) -> str:
     """Return an event of ada's as a role with a mask is shown it."""
     rules = RoleDefined(sees=(RoleRule("all", ("**",)),), masks=(mask,), clearance="secret")
@@ -519,6 +562,40 @@ def test_a_mask_of_a_call_holds_in_exchanges_with_models(mask, exchange, how):
         assert "hunter2" not in shown_text, tag
         if "ada" in text:
             assert "ada" in shown_text, tag
+
+
+@pytest.mark.parametrize(("mask", "exchanges"), [(CALL, ASKED_ELSEWHERE), (RESULT, SENT_ELSEWHERE)])
+def test_a_mask_of_a_call_holds_in_forms_of_other_libraries(mask, exchanges):
+    """Of parts of streams, parsed answers, Python's types, and in JSON within a text's line."""
+    for exchange in exchanges:
+        data = {"name": "state", "data": {"messages": [exchange]}}
+        assert "hunter2" not in of_exchange(mask, "checkpoint.saved.v1", data), exchange
+
+
+def test_an_exchange_without_masked_values_is_shown_as_it_is():
+    """Definitions of tools, texts, and calls and results that have other fields."""
+    fields = {"type": "object", "properties": {"password": {"type": "string"}}}
+    function = {"name": "login", "description": "Log in.", "parameters": fields}
+    asked = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "a {b} [c]\n"}]},
+        {"role": "assistant", "content": "the answer", "tool_calls": [asked]},
+        {"role": "tool", "tool_call_id": "1", "content": '{"user":"ada","text":"kept"}'},
+        {"role": "tool", "tool_call_id": "1", "content": [{"user": "ada", "groups": ["a", "b"]}]},
+    ]
+    tools = [{"type": "function", "function": function}, {"name": "f", "input_schema": fields}]
+    body = {"model": "m", "tools": tools, "messages": messages, "metadata": {"user": "ada"}}
+    data = {"name": "state", "data": body}
+    for mask in (CALL, RESULT):
+        assert json.loads(of_exchange(mask, "checkpoint.saved.v1", data))["data"] == body
+
+
+def test_a_content_by_reference_is_hidden_whatever_other_masks_apply():
+    """The value that masks of calls have dropped is not masked a second time."""
+    hashes = Mask("words", ("message.added",), ("content.words",), how=Masking.HASH)
+    rules = RoleDefined(sees=(RoleRule("all", ("**",)),), masks=(CALL, hashes), clearance="secret")
+    made = happened("message.added.v1", {"role": "user", "content": {"$blob": {"size": 3}}})
+    assert json.loads(shown(judge(rules, made.facts), bytes(made.data), KEY)) == {"role": "user"}
 
 
 def test_a_masked_result_is_masked_in_items_and_messages():

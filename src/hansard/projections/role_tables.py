@@ -355,7 +355,7 @@ class Feed:
 # A role's name is one token as in subjects. The feed's state names things that the role may not
 # see, so it is stored outside of the tables, and of the folder that queries are answered from.
 
-FORMAT = "5"
+FORMAT = "6"
 """Version of how events are shown and of the stored state; older tables are rebuilt."""
 
 _encoder = msgspec.json.Encoder(order="deterministic")

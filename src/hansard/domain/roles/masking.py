@@ -3,8 +3,9 @@
 A mask of a call's arguments or result also holds where a model asks for the call or is sent its
 result. These places are known by their form, in the dialects of providers and frameworks: a call
 has `arguments`, `args` or `input`, its result is the `content`, `output`, `result` or `response`
-of a message or block that names a tool. JSON in a text is read; another text there may hold the
-masked value, and so may the bytes of an answer as transferred: these are masked whole.
+of a message or block that names a tool. JSON in a text, or on a line of it, is read. Other text of
+a call or a result may hold the masked value, and so may the bytes of an answer as transferred:
+these are masked whole.
 """
 
 from __future__ import annotations
@@ -163,25 +164,23 @@ def _inside(masks: Masks) -> Masks:
     return [((("", ""), *rest), mask) for rest, mask in masks]
 
 
-_ABOUT_TOOLS = re.compile("tool|function", re.IGNORECASE)
+_ABOUT_TOOLS = re.compile("tool|function|mcp_call|input_json", re.IGNORECASE)
 
-_KINDS = ("type", "kind", "part_kind", "event_kind", "role")
+_KINDS = ("type", "kind", "part_kind", "part_delta_kind", "event", "event_kind", "role")
 """Fields that name the kind of a message or block."""
 
-_IDS = frozenset(
-    {"call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "tool_name", "toolName"}
-)
+_IDS = re.compile(r"tool|tool_?(call_?|use_?)?(id|name)(_\d+)?|call_?id", re.IGNORECASE)
 
-_FRAGMENT = "partial_json"
-_ARGUMENTS = frozenset({"arguments", _FRAGMENT, "tool_args", "tool_input", "toolInput"})
-_NAMED_ARGUMENTS = frozenset({"args", "delta", "input"})
-_RESULTS = frozenset({"content", "output", "response", "result"})
-_BLOCKS = frozenset(
-    {*_RESULTS, "data", "json", "structuredContent", "structured_content", "text", "tool_result"}
+_ARGUMENTS = re.compile("argument|partial_?(args|json)|tool_?(args|input)", re.IGNORECASE)
+_CALL_ARGUMENTS = re.compile("action|args|delta|input|parameters|snapshot", re.IGNORECASE)
+_NAMED_ARGUMENTS = frozenset({"args", "delta", "input", "parameters"})
+_RESULTS = re.compile(
+    "artifact|content|items|observation|output|parts|response|result|return|text", re.IGNORECASE
 )
-"""Fields of a result, as it is sent to a model, that hold all or part of it."""
+_BLOCKS = re.compile(f"{_RESULTS.pattern}|data|json|value|^[$]", re.IGNORECASE)
+"""Fields of a result, as it is sent to a model, in which a text may be all or part of it."""
 
-_HINTS = re.compile(rb"arg|call|chunk|function|input|partial_json|tool|\$|\\u")
+_HINTS = re.compile(rb"(?i)arg|call|chunk|function|input|param|partial|tool|\$|\\u")
 """A value without any of these holds no call."""
 
 _json = msgspec.json.Decoder()
@@ -202,23 +201,50 @@ class CallMasker:
     def value(self, value: Any, parent: str = "") -> Any:
         """Return a value with the calls in it masked. `parent` is the name of its field."""
         match value:
+            case str():
+                return self._text(value, parent)
             case list():
                 return _there([self.value(each, parent) for each in value])
             case {"$parts": _} | {"$blob": _} if len(value) == 1:
                 return walk(value, [()], self._masks.opaque, self._apply)
             case {"$map": list() as pairs} if len(value) == 1:
                 return {"$map": _there([self._pair(pair, pairs, parent) for pair in pairs])}
+            case {"$value": {"tag": str() as tag, "data": data} as tail} if len(value) == 1:
+                made = self.value(data, f"{parent} {tag}")
+                return made if made is MISSING else {"$value": {**tail, "data": made}}
             case {"chunk": {"ms": _, **rest} as chunk} if len(value) == 1 and rest:
                 return {"chunk": self._opaque(chunk, ("base64", "data"))}
+            case dict() if len(value) == 1 and next(iter(value))[:1] == "$":
+                [(tag, inner)] = value.items()
+                made = self.value(inner, parent)
+                return made if made is MISSING else {tag: made}
             case dict():
                 of_call = _is_of_call(value, parent)
-                made = {
+                entries = {
                     name: self._entry(name, it, value, of_call=of_call)
                     for name, it in value.items()
                 }
-                return {name: it for name, it in made.items() if it is not MISSING}
+                return {name: it for name, it in entries.items() if it is not MISSING}
             case _:
                 return value
+
+    def _text(self, text: str, parent: str) -> Any:
+        """Return a text with the calls in it masked, if it is JSON or lines of it have JSON."""
+        parsed = _parsed(text)
+        if parsed is not None:
+            made = self.value(parsed, parent)
+            return text if made == parsed else _as_text(made)
+        return "".join(self._line(line, parent) for line in text.splitlines(keepends=True))
+
+    def _line(self, line: str, parent: str) -> str:
+        for first, last in ("{}", "[]"):
+            begin, end = line.find(first), line.rfind(last) + 1
+            parsed = _parsed(line[begin:end]) if 0 <= begin < end else None
+            made = self.value(parsed, parent)
+            if made != parsed:
+                text = "" if made is MISSING else _as_text(made)
+                line = line[:begin] + text + line[end:]
+        return line
 
     def _opaque(self, value: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
         made = {
@@ -237,21 +263,28 @@ class CallMasker:
                 return self.value(pair, parent)
 
     def _entry(self, name: str, value: Any, beside: Mapping[str, Any], *, of_call: bool) -> Any:
-        if name in _ARGUMENTS or (
-            name in _NAMED_ARGUMENTS and (of_call or isinstance(beside.get("name"), str))
+        """Return a field of an object, masked by its name and by what is beside it."""
+        if of_call and name in _KINDS:
+            return value
+        is_named = name in _NAMED_ARGUMENTS and isinstance(beside.get("name"), str)
+        is_readable = isinstance(value, dict) or _parsed(value) is not None
+        if (of_call and (_ARGUMENTS.search(name) or _CALL_ARGUMENTS.search(name))) or (
+            (_ARGUMENTS.search(name) or is_named) and (is_readable or name == "partial_json")
         ):
-            is_readable = isinstance(value, dict) or _parsed(value) is not None
-            if of_call or is_readable or name == _FRAGMENT:
-                return self._arguments(value)
-        if of_call and name in _RESULTS:
+            return self._arguments(value, is_whole="partial" not in name.lower())
+        if of_call and _RESULTS.search(name) and not _IDS.fullmatch(name):
             return self.result(value)
-        return self.value(value, name)
+        inherits = of_call and isinstance(value, dict)
+        return self.value(value, "tool" if inherits else name)
 
-    def _arguments(self, value: Any) -> Any:
+    def _arguments(self, value: Any, *, is_whole: bool = True) -> Any:
+        """Return arguments masked. is_whole: False for a part of them, whose fields may be others
+        than those of the arguments.
+        """
         parsed = _parsed(value)
         if parsed is not None:
-            return _as_text(self._arguments(parsed))
-        if isinstance(value, str):  # in parts, or no JSON: a cut would be of another text
+            return _as_text(self._arguments(parsed, is_whole=is_whole))
+        if isinstance(value, str) or not is_whole:  # or no JSON: a cut would be of another text
             return walk(value, [()], _inside(self._masks.arguments), self._apply)
         return walk(self.value(value), [()], self._masks.arguments, self._apply)
 
@@ -260,22 +293,22 @@ class CallMasker:
         parsed = _parsed(value)
         whole = [(rest, mask) for rest, mask in self._masks.results if not rest]
         inner = self._result(value if parsed is None else parsed, is_read=parsed is not None)
-        masked = walk(inner, [()], whole, self._apply)
+        masked = inner if inner is MISSING else walk(inner, [()], whole, self._apply)
         return masked if parsed is None else _as_text(masked)
 
     def _result(self, value: Any, *, is_read: bool) -> Any:
-        """Return a result with its inner values masked. is_read: it was read from a text, so that
-        its fields are those of the tool's result.
+        """Return a result with its inner values masked, at any depth. is_read: it was read from a
+        text, so that its fields are those of the tool's result.
         """
         deeper = [(rest, mask) for rest, mask in self._masks.results if rest]
         match value:
             case list():
                 return _there([self._result(each, is_read=is_read) for each in value])
             case dict():
-                inner = {
-                    name: self._part(name, it, is_read=is_read)
-                    for name, it in self.value(value).items()
-                }
+                calls = self.value(value)
+                if not isinstance(calls, dict):
+                    return calls
+                inner = {name: self._part(name, it, is_read=is_read) for name, it in calls.items()}
                 there = {name: it for name, it in inner.items() if it is not MISSING}
                 return walk(there, [()], deeper, self._apply)
             case _:
@@ -287,28 +320,34 @@ class CallMasker:
     def _part(self, name: str, value: Any, *, is_read: bool) -> Any:
         """Return a field of a result; in a message's block, a text may be the result."""
         is_text = isinstance(value, str) and _parsed(value) is None
-        if name not in _BLOCKS or (is_read and is_text):
+        if is_text and (is_read or name in _KINDS or not _BLOCKS.search(name)):
             return value
+        if isinstance(value, list) and not _BLOCKS.search(name):  # its texts are those of the field
+            return [
+                it if isinstance(it, str) else self._result(it, is_read=is_read) for it in value
+            ]
         return self._result(value, is_read=is_read)
 
 
 def _is_of_call(value: Mapping[str, Any], parent: str) -> bool:
     """Return whether an object is a call of a tool or its result, by its kind or ids."""
-    if not _IDS.isdisjoint(value):
+    if any(_IDS.fullmatch(name) for name in value):
         return True
     words = (parent, *(value.get(name) for name in _KINDS))
     return any(isinstance(each, str) and _ABOUT_TOOLS.search(each) for each in words)
 
 
 def _parsed(text: Any) -> Any:
-    """Return the object or list that a text is as JSON; None for another value."""
+    """Return the object or list that a text is as JSON, or as JSON in a text; None for another
+    value.
+    """
     if not isinstance(text, str):
         return None
     try:
         value = _json.decode(text)
     except msgspec.DecodeError:
         return None
-    return value if isinstance(value, dict | list) else None
+    return value if isinstance(value, dict | list) else _parsed(value)
 
 
 def _as_text(value: Any) -> Any:

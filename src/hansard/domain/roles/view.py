@@ -774,6 +774,8 @@ def _field(way: FieldWay, raw: msgspec.Raw, key: bytes | None, *, is_result: boo
         if calls is not None:
             masker = CallMasker(calls, lambda it: _masked(it, key))
             value = masker.result(value) if is_result else masker.value(value)
+            if value is MISSING:
+                return MISSING
         return walk(value, way.shows, way.masks, lambda it: _masked(it, key))
     except (msgspec.DecodeError, RecursionError):
         return MISSING
