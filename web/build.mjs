@@ -12,6 +12,7 @@ const HERE = dirname(fileURLToPath(import.meta.url));
 const OUT = process.env.HANSARD_WEB_OUT ?? join(HERE, "../src/hansard/web/static");
 const RESULT = ["assets", "index.html"]; // in OUT; other files there are not built
 const BYTES_MAX = 700 * 1024; // of all files of the result
+const CONTAINED = { "@dagrejs/dagre": ["@dagrejs/graphlib"] }; // packages inside the files of another
 const PACKAGES = ["preact", "preact/hooks", "preact/jsx-runtime", "@preact/signals"]; // shared, beside src/
 
 const common = {
@@ -43,7 +44,8 @@ async function exportsOf(module) {
 // The licences of the packages in a build, each text once below the copyright lines that it stands for.
 function licences(...builds) {
   const paths = builds.flatMap(({ metafile }) => Object.keys(metafile.inputs));
-  const names = [...new Set(paths.map((path) => /.*node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1]).filter(Boolean))].sort();
+  const found = paths.map((path) => /.*node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1]).filter(Boolean);
+  const names = [...new Set(found.flatMap((name) => [name, ...(CONTAINED[name] ?? [])]))].sort();
   const holders = new Map();
   for (const name of names) {
     const text = readFileSync(join(HERE, "node_modules", name, "LICENSE"), "utf8").replace(/\s+/g, " ").trim();

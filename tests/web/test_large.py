@@ -95,7 +95,7 @@ async def test_a_context_is_read_of_agents_that_were_there(tab: Tab, runs: Runs,
     first = f"at {rows['position'][0]}.{rows['index'][0]}"
     await tab.until(f"document.querySelector('#asof').textContent === {first!r}")
     go_on.set()
-    await tab.page.wait_for_selector("#now .note:has-text('No agent had begun')")
+    await tab.page.wait_for_selector("#now .agents .note:has-text('No agent had begun')")
     assert [url for url in requested if "/context" in url] == []
 
 
@@ -126,10 +126,10 @@ async def test_the_agent_at_the_point_is_shown_before_the_others(tab: Tab, runs:
     await tab.page.route(re.compile(r"/api/.*/runs/crowd$"), hold)
     await tab.page.goto(tab.site.view("/runs/crowd"))
     await tab.page.wait_for_selector("#now .agent[data-agent=a1]")
-    assert await tab.text("#now .note") == "Reading the other agents…"
+    assert await tab.text("#now .agents .note") == "Reading the other agents…"
     go_on.set()
     await tab.page.wait_for_selector("#now .agent[data-agent=a0]")
-    await tab.page.wait_for_selector("#now .note", state="detached")
+    await tab.page.wait_for_selector("#now .agents .note", state="detached")
 
 
 async def test_a_large_text_and_a_large_list_are_shown_in_parts(tab: Tab, runs: Runs, home: Path):

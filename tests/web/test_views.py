@@ -453,14 +453,27 @@ async def test_sql_is_completed_run_and_drawn(tab: Tab, runs: Runs):
     lines = tab.site.lines("sql", statement)
     assert rows == [[line["workflow"], str(line["runs"])] for line in lines]
     await tab.page.get_by_role("button", name="Chart").click()
-    await tab.page.wait_for_selector(".bar")
-    assert await tab.page.locator(".bar").count() == len(lines)
+    bars = tab.page.locator(".plot .u-over")
+    box = await bars.bounding_box()
+    assert box is not None
+    for number, line in ((0, lines[0]), (len(lines) - 1, lines[-1])):
+        await bars.hover(
+            position={"x": 5, "y": box["height"] * (number + 0.6) / (len(lines) + 0.2)}
+        )
+        shown = await tab.page.locator(".plot .u-value").all_inner_texts()
+        assert shown == [line["workflow"], str(line["runs"])]
     await tab.page.get_by_label("Save as").fill("by workflow")
     await tab.page.get_by_role("button", name="Save", exact=True).click()
     await tab.page.reload()
     await tab.shown()
     kept = tab.page.get_by_label("Query").locator("optgroup[label='Saved in this browser'] option")
     assert await kept.all_inner_texts() == ["by workflow"]
+    examples = tab.page.get_by_label("Query").locator("optgroup[label='Examples'] option")
+    for name in await examples.all_inner_texts():
+        async with tab.page.expect_response("**/sql?*") as response:
+            await tab.page.get_by_label("Query").select_option(label=name)
+        answer = await response.value
+        assert answer.ok or "Error" not in await answer.text(), name  # a busy machine may stop it
 
 
 async def test_search_marks_words_and_leads_to_the_event(tab: Tab, runs: Runs):

@@ -9,6 +9,7 @@ import { isOperator } from "./app/source";
 import { startTheme } from "./app/theme";
 import { Failed } from "./ui/pieces";
 import { match } from "./views";
+import "uplot/dist/uPlot.min.css";
 import "./styles/ask.css";
 
 startTheme();

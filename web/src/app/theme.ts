@@ -43,17 +43,16 @@ export function nextTheme(): void {
 }
 
 // Colors by name for a canvas, as the browser computes them in this theme.
-let known: { isDark: boolean; colors: Record<string, string> } | null = null;
+const known = new Map<string, string>();
 export function colors(names: string[]): Record<string, string> {
-  if (known?.isDark === isDark.peek()) return known.colors;
   const probe = document.createElement("span");
-  document.body.append(probe);
-  const out: Record<string, string> = {};
-  for (const name of names) {
+  const colorOf = (name: string): string => {
+    if (!probe.isConnected) document.body.append(probe);
     probe.style.color = `var(--${name})`;
-    out[name] = getComputedStyle(probe).color;
-  }
+    return getComputedStyle(probe).color;
+  };
+  const key = (name: string): string => `${name} ${isDark.peek()}`;
+  for (const name of names) if (!known.has(key(name))) known.set(key(name), colorOf(name));
   probe.remove();
-  known = { isDark: isDark.peek(), colors: out };
-  return out;
+  return Object.fromEntries(names.map((name) => [name, known.get(key(name))!]));
 }

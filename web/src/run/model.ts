@@ -14,6 +14,7 @@ import { BAD, Outline, type OutlinePage, type Rows } from "./outline";
 const FIRST = 2_000; // rows read first: of a larger run those at the point, to show something soon
 const BEFORE = 16; // positions before the point that are read with it
 const PAGE = 50_000; // rows read at once after them
+const [PAUSE_MS, WAIT_MS] = [50, 3_000]; // between looks at reads of the panels, and the longest wait for them
 const POSITIONS = 60; // positions whose first words are read at once
 const KEPT = 2_000; // newest events kept after they were read
 export const SETTLE_MS = 100; // from a move until panels read the point
@@ -70,6 +71,7 @@ export class RunModel {
         const near = Number.parseInt(address ?? "", 10) - BEFORE;
         outline.add((await this.page(near >= 0 ? { after: near, limit: FIRST } : { part: "end", limit: FIRST })).rows);
         this.show(address === undefined ? outline.size - 1 : null, address);
+        await this.panelsRead();
         await this.rest(new Outline());
       }
       if (this.isStopped) return;
@@ -92,6 +94,11 @@ export class RunModel {
       this.settled.value ||= this.outline.address(this.point.value);
       this.isReady.value = true;
     });
+  }
+
+  // The panels of the point read before all other rows do, which would keep the server busy.
+  private async panelsRead(): Promise<void> {
+    for (let waited = 0; waited < WAIT_MS && (waited < 2 * PAUSE_MS || this.source.reading); waited += PAUSE_MS) await new Promise((done) => setTimeout(done, PAUSE_MS));
   }
 
   private async rest(whole: Outline): Promise<void> {

@@ -1,6 +1,7 @@
 // A list of any number of rows of one height, of which only those in sight exist.
 
 import { signal } from "@preact/signals";
+import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } from "@tanstack/virtual-core";
 import type { AriaRole, ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
@@ -35,60 +36,56 @@ export interface VirtualListProps {
   onRange?: (first: number, last: number) => void; // rows that exist now
 }
 
+// Rows are drawn where the list is scrolled to before the browser reports it.
+const scrollNow: typeof elementScroll = (offset, options, list) => {
+  elementScroll(offset, options, list);
+  list.scrollOffset = list.scrollElement!.scrollTop;
+};
+
 export function VirtualList(props: VirtualListProps) {
   const { size, height = 30, current = null } = props;
   const box = useRef<HTMLDivElement>(null);
+  const now = useRef({ current: -1, size: 0, room: 0, start: -1, end: -1, first: 0, last: -1, base: 0, slots: 1 }).current; // as it was drawn
   const [, redraw] = useState(0);
-  const sight = useRef({ top: 0, room: 0, first: 0, last: -1, base: 0, size: 0, height });
-  const now = sight.current;
-  const range = () => [Math.max(0, Math.floor(now.top / now.height) - OVERSCAN), Math.min(now.size - 1, Math.floor((now.top + now.room) / now.height) + OVERSCAN)];
-  useLayoutEffect(() => {
-    const node = box.current!;
-    const look = () => {
-      Object.assign(now, { top: node.scrollTop, room: node.clientHeight });
-      const [first, last] = range();
-      if (first !== now.first || last !== now.last) redraw((times) => times + 1);
-    };
-    const watch = new ResizeObserver(look);
-    watch.observe(node);
-    node.addEventListener("scroll", look, { passive: true });
-    look();
-    return () => {
-      watch.disconnect();
-      node.removeEventListener("scroll", look);
-    };
-  }, []);
+  const options = {
+    count: size, overscan: OVERSCAN, scrollPaddingStart: 2 * height, scrollPaddingEnd: 2 * height, observeElementRect, observeElementOffset, scrollToFn: scrollNow,
+    getScrollElement: () => box.current,
+    estimateSize: () => height,
+    onChange: ({ range }: Virtualizer<HTMLDivElement, Element>) => (range?.startIndex !== now.start || range?.endIndex !== now.end) && redraw((times) => times + 1),
+  };
+  const [list] = useState(() => new Virtualizer<HTMLDivElement, Element>(options));
+  list.setOptions(options);
+  const reach = (index: number) => {
+    const { startIndex, endIndex } = list.range ?? { startIndex: 0, endIndex: 0 };
+    const isFar = index < 2 * startIndex - endIndex || index > 2 * endIndex - startIndex;
+    const [to] = list.getOffsetForIndex(index, isFar ? "center" : "auto")!;
+    if (to !== list.scrollOffset) list.scrollToOffset(to);
+  };
   // Scrolled before the rows are made: afterwards the old ones would be laid out, too, and made again.
-  const place = useRef<number | null>(null);
-  const isMoved = current !== null && current >= 0 && current < size && current !== place.current;
-  const isEarly = isMoved && box.current !== null && size === now.size && now.room > 0;
-  Object.assign(now, { size, height });
-  if (isEarly) {
-    const to = inSight(now.top, now.room, current, height);
-    if (to !== null) {
-      box.current!.scrollTop = to;
-      now.top = Math.max(0, Math.min(to, size * height - now.room));
-    }
-  }
-  place.current = current;
+  const room = list.scrollRect?.height ?? 0;
+  const isResized = room !== now.room && current !== null && now.start <= current && current <= now.end; // it was in sight
+  const isMoved = current !== null && current >= 0 && current < size && (current !== now.current || isResized);
+  const isEarly = isMoved && size === now.size && list.range !== null;
+  if (isEarly) reach(current);
+  Object.assign(now, { size, room, current: size ? current : -1 });
+  useLayoutEffect(() => list._didMount(), []);
   useLayoutEffect(() => {
-    if (isEarly || current === null || current < 0 || current >= size) return;
-    const to = inSight(box.current!.scrollTop, box.current!.clientHeight, current, height);
-    if (to !== null) box.current!.scrollTop = to;
-  }, [current, size > 0]);
-  const [first, last] = range();
-  const isFar = first > now.last || last < now.first || last - first !== now.last - now.first;
-  Object.assign(now, { first, last, base: isFar ? first : now.base });
-  const slots = last - first + 1;
-  const slot = (index: number) => (((index - now.base) % slots) + slots) % slots;
-  useEffect(() => props.onRange?.(first, last));
+    list._willUpdate();
+    if (isMoved && !isEarly) reach(current);
+  });
+  const rows = list.getVirtualItems();
+  const [first, last] = [rows[0]?.index ?? 0, rows.at(-1)?.index ?? -1];
+  if (first > now.last || last < now.first || rows.length > now.slots) Object.assign(now, { base: first, slots: Math.max(now.slots, rows.length) }); // elements keep their order
+  Object.assign(now, { first, last, start: list.range?.startIndex, end: list.range?.endIndex });
+  const slot = (index: number) => (((index - now.base) % now.slots) + now.slots) % now.slots;
+  useEffect(() => void (rows.length && props.onRange?.(first, last)));
   const printed = Math.min(size, PRINTED_ROWS);
   return (
     <div ref={box} id={props.id} class={`vlist ${props.class ?? ""}`} role={props.role ?? "list"} tabIndex={0} aria-label={props.label} aria-activedescendant={props.active} onKeyDown={props.onKeyDown} onClick={props.onClick}>
-      <div id={props.rowsId} role="presentation" class={isPrinting.value ? "" : "vsize"} style={{ height: isPrinting.value ? "auto" : `${size * height}px`, "--row": `${height}px` }}>
+      <div id={props.rowsId} role="presentation" class={isPrinting.value ? "" : "vsize"} style={{ height: isPrinting.value ? "auto" : `${list.getTotalSize()}px`, "--row": `${height}px` }}>
         {isPrinting.value
           ? Array.from({ length: printed }, (_, index) => props.row(index, placeOf(index, size, {}), index))
-          : Array.from({ length: slots }, (_, at) => props.row(first + at, placeOf(first + at, size, { transform: `translateY(${(first + at) * height}px)` }), slot(first + at)))}
+          : rows.map(({ index, start }) => props.row(index, placeOf(index, size, { transform: `translateY(${start}px)` }), slot(index)))}
       </div>
       {isPrinting.value && size > printed ? <p class="note">{(size - printed).toLocaleString("en-US")} more rows are not printed.</p> : null}
     </div>
@@ -96,12 +93,3 @@ export function VirtualList(props: VirtualListProps) {
 }
 
 const placeOf = (index: number, size: number, style: Record<string, string>): Place => ({ style, "aria-setsize": size, "aria-posinset": index + 1 });
-
-// Where a list is to be scrolled to, so that a row is in sight; null if it is.
-function inSight(from: number, room: number, index: number, height: number): number | null {
-  const top = index * height;
-  const margin = Math.min(room / 4, 2 * height);
-  if (top >= from + margin && top + height <= from + room - margin) return null;
-  const isFar = top < from - room || top > from + 2 * room;
-  return isFar ? top - room / 2 : top < from + margin ? top - margin : top + height - room + margin;
-}

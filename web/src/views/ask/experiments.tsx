@@ -1,12 +1,13 @@
 // Experiments: the list, the plan and arms of one, and the comparison of its arms with pictures.
 
 import { useMemo } from "preact/hooks";
+import uPlot from "uplot";
 import { address, query } from "../../app/place";
 import { useRead } from "../../app/reads";
 import { Facts, Pill, Rec, Shown, Time } from "../../ui/pieces";
-import { plural } from "../../ui/text";
+import { inLine, plural } from "../../ui/text";
 import type { ViewProps } from "..";
-import { Chart } from "./chart";
+import { axis, Chart, ink, namesAxis, namesScale, plain, Plot } from "./chart";
 import { Choice, Field, Page, type Lines, ofKind, Report, Table, Value } from "./parts";
 
 const path = (name: string): string => `/experiments/${encodeURIComponent(name)}`;
@@ -91,30 +92,29 @@ function Compared({ data }: { data: Lines }) {
 
 // Differences with their intervals: the inner one holds at one look, the outer one at any look.
 function Intervals({ rows, metric }: { rows: any[]; metric: string }) {
+  const [low, high] = ["low", "high"].map((end) => rows.map((row): number => row[`always_${end}`] ?? row[end]));
+  const data = useMemo((): uPlot.AlignedData => [rows.map((_, index) => index), high, rows.map((row) => row.high), rows.map((row) => row.difference)], [rows]);
   if (!rows.length) return null;
-  const ends = rows.flatMap((row) => [row.low, row.high, row.always_low ?? row.low, row.always_high ?? row.high, 0]);
-  const [least, most] = [Math.min(...ends), Math.max(...ends)];
-  const x = (value: number) => 8 + (584 * (value - least)) / (most - least || 1);
-  const height = 34 * rows.length + 24;
+  const names = rows.map((row) => inLine(`${row.arm} beside ${row.baseline}`));
+  const ends = [Math.min(...low, 0), Math.max(...high, 0)];
+  const bars = (lows: number[], highs: number[], size: number) => uPlot.paths.bars!({ size: [1, size], disp: { y0: { unit: 1, values: () => lows }, y1: { unit: 1, values: () => highs } } });
+  const interval = (label: string, lows: number[], highs: number[], size: number): uPlot.Series => ({ label, fill: ink("mark-step"), paths: bars(lows, highs, size), points: { show: false }, value: (_, __, ___, index) => (index === null ? "–" : `${number(lows[index])} .. ${number(highs[index])}`) });
+  const options = () => ({
+    scales: { x: namesScale(names), y: { ori: 0 as const, range: uPlot.rangeNum(ends[0], ends[1], 0.1, false) } },
+    axes: [namesAxis(names), axis({ side: 2, size: 30, space: 60 })],
+    cursor: { drag: { x: false, y: false } },
+    series: [
+      { label: "arms", value: (_: uPlot, index: number | null) => (index === null ? "–" : names[index]) },
+      interval("at any look", low, high, 2),
+      interval("at one look", rows.map((row) => row.low), rows.map((row) => row.high), 7),
+      { label: "difference", stroke: ink("text"), paths: () => null, points: { show: true, size: 11, fill: ink("text") }, value: plain },
+    ],
+  });
   const label = rows.map((row) => `${row.arm} beside ${row.baseline}: ${number(row.difference)}, ${number(row.low)} to ${number(row.high)}`).join("; ");
   return (
-    <figure class="plot">
-      <svg viewBox={`0 0 600 ${height}`} role="img" aria-label={`Differences by ${metric}: ${label}`}>
-        <line class="zero" x1={x(0)} x2={x(0)} y1="4" y2={height - 18} />
-        <text x={x(0)} y={height - 5} text-anchor="middle">no difference</text>
-        {rows.map((row, index) => {
-          const y = 26 + 34 * index;
-          return (
-            <g key={`${row.arm} ${row.baseline}`}>
-              <text x="8" y={y - 10}>{`${row.arm} beside ${row.baseline}`}</text>
-              {row.always_low !== null && <line class="outer" x1={x(row.always_low)} x2={x(row.always_high)} y1={y} y2={y} />}
-              <line class="inner" x1={x(row.low)} x2={x(row.high)} y1={y} y2={y} />
-              <circle class="point" cx={x(row.difference)} cy={y} r="5" />
-            </g>
-          );
-        })}
-      </svg>
-      <figcaption class="dim">Differences by <Rec text={metric} /> with their intervals: thick at one look, thin at any look.</figcaption>
+    <figure>
+      <Plot label={`Differences by ${metric}: ${label}`} height={40 * rows.length + 46} data={data} options={options} />
+      <figcaption class="dim small">Differences by <Rec text={metric} /> with their intervals: thick at one look, thin at any look; 0 is no difference.</figcaption>
     </figure>
   );
 }

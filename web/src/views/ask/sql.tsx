@@ -18,8 +18,8 @@ const EXAMPLES: [string, string][] = [
   ["Runs by workflow and status", "SELECT workflow, status, count(*) AS runs\nFROM runs\nGROUP BY ALL\nORDER BY runs DESC"],
   ["Slowest tools", "SELECT tool, count(*) AS calls, round(avg(duration_ms), 1) AS mean_ms, max(duration_ms) AS most_ms\nFROM steps\nWHERE duration_ms IS NOT NULL\nGROUP BY tool\nORDER BY mean_ms DESC"],
   ["Failed calls", "SELECT run, agent, step, tool, error_type, error\nFROM steps\nWHERE status = 'failed'\nORDER BY requested_position DESC"],
-  ["Decisions close to their threshold", "SELECT * FROM findings WHERE topic = 'decisions'"],
-  ["Events by hour", "SELECT date_trunc('hour', at) AS hour, count(*) AS events\nFROM events\nGROUP BY ALL\nORDER BY hour"],
+  ["Decisions close to their threshold", "FROM threshold_flips(0.05)"],
+  ["Events by hour", "SELECT date_trunc('hour', happened_at) AS hour, count(*) AS events\nFROM events\nGROUP BY ALL\nORDER BY hour"],
 ];
 const SCHEMA = "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() WHERE NOT internal ORDER BY ALL";
 const KEPT = "hansard-queries";

@@ -1,5 +1,6 @@
 // Why a decision was made: as a graph of its inputs and consequences, as a tree, and in words.
 
+import { graphlib, layout } from "@dagrejs/dagre";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { address, query, setQuery } from "../../app/place";
 import { useRead } from "../../app/reads";
@@ -11,6 +12,7 @@ import { EventLink, Field, Page, type Lines, ofKind, Report, RunLink, Table } fr
 interface Fact { part: string; number: number; name: string; value: any; event: string | null; address: string | null; at: string | null }
 interface Cause { of: string; address: string; agent: string; step: number; tool: string; words: string; is_next: boolean }
 interface Node { id: string; kind: string; label: string; text: string; address: string | null }
+interface Placed extends Node { x: number; y: number; width: number; height: number }
 
 const GROUPS: [string, string, "in" | "out"][] = [
   ["alternative", "Alternatives", "in"], ["input", "Inputs", "in"], ["after", "Earlier results", "in"], ["message", "Messages in its context", "in"], ["policy", "Refusals by the gate", "in"],
@@ -18,7 +20,8 @@ const GROUPS: [string, string, "in" | "out"][] = [
   ["followed", "Next actions", "out"], ["hand-off", "Handed on to", "out"], ["next", "The next decision", "out"], ["outcome", "Outcome of the run", "out"],
 ];
 const FIRST_NODES = 50; // nodes of the graph before more are requested
-const [WIDTH, HEIGHT] = [190, 44];
+const [WIDTH, HEIGHT] = [190, 44]; // px of a node
+const [GAP, BETWEEN] = [8, 70]; // between nodes, and from column to column
 
 export default function WhyView({ params }: ViewProps) {
   const of = params.of ?? query.value.of ?? "";
@@ -90,7 +93,7 @@ function Graph({ facts, causes, run }: { facts: Fact[]; causes: Cause[]; run: st
       <div ref={box} class="scroll graph" tabIndex={0} role="group" aria-label="Graph of the decision: the tab Tree has the same as text">
         <svg width={size.width} height={size.height} viewBox={`0 0 ${size.width} ${size.height}`} role="img" aria-label={`Graph of ${nodes.length} nodes`}>
           <defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" class="edge-head" /></marker></defs>
-          {edges.map((edge, index) => <path key={index} class="edge" d={curve(edge)} marker-end={edge[1].kind === "decision" || edge[0].kind === "decision" ? "url(#arrow)" : undefined} />)}
+          {edges.map((edge, index) => <path key={index} class="edge" d={edge.path} marker-end={edge.to.kind === "decision" || edge.from.kind === "decision" ? "url(#arrow)" : undefined} />)}
         </svg>
         {nodes.map((node) => {
           const style = { left: `${node.x - WIDTH / 2}px`, top: `${node.y - HEIGHT / 2}px`, width: `${WIDTH}px`, height: `${HEIGHT}px` };
@@ -103,65 +106,54 @@ function Graph({ facts, causes, run }: { facts: Fact[]; causes: Cause[]; run: st
   );
 }
 
-const [GAP, BETWEEN, COLUMN] = [8, 22, WIDTH + 44]; // of nodes, of groups, and from column to column
+interface Edge { from: Node; to: Node; path: string }
 
-interface Placed extends Node { x: number; y: number }
-
-// Five columns: inputs and their groups, the decision, groups of what followed and its parts. A result that
-// is an input is drawn once. On the left of them a column for each step further back: the results behind the
-// inputs, then those behind these.
-function laidOut(all: Fact[], causes: Cause[], most: number): { nodes: Placed[]; edges: [Placed, Placed][]; size: { width: number; height: number }; more: number } {
+// Inputs and their groups, the decision, groups of what followed and its parts, from left to right. A result
+// that is an input is drawn once. On the left of them the results behind the inputs, then those behind these.
+function laidOut(all: Fact[], causes: Cause[], most: number): { nodes: Placed[]; edges: Edge[]; size: { width: number; height: number }; more: number } {
+  const graph = new graphlib.Graph<any, Placed, any>().setGraph({ rankdir: "LR", nodesep: GAP, edgesep: GAP, ranksep: BETWEEN, marginx: GAP, marginy: GAP });
+  const add = (node: Node) => graph.setNode(node.id, { ...node, width: WIDTH, height: HEIGHT, x: 0, y: 0 });
+  const link = (side: "in" | "out", one: string, other: string) => graph.setEdge(...(side === "in" ? [one, other] : [other, one]) as [string, string], {});
   const inputs = new Set(by(all, "input").map((fact) => fact.address));
   const facts = all.filter((fact) => fact.part !== "after" || !inputs.has(fact.address));
   const groups = GROUPS.map(([part, name, side]) => ({ part, name, side, list: by(facts, part) })).filter(({ list }) => list.length);
   const shares = shared(groups.map(({ list }) => list.length), most - 1 - groups.length);
-  const decision: Placed = { id: "decision", kind: "decision", label: of(facts, "selected"), text: of(facts, "question"), address: by(facts, "decision")[0]?.address ?? null, x: 0, y: 0 };
-  const nodes: Placed[] = [decision];
-  const edges: [Placed, Placed][] = [];
-  const bottom = { in: 8, out: 8 };
-  const hasInputs = groups.some(({ side }) => side === "in");
-  const column = (index: number): number => 8 + WIDTH / 2 + COLUMN * (index - (hasInputs ? 0 : 2));
+  const placed = new Map<string, { id: string; level: number }>(); // inputs and results behind them, by address
   let more = 0;
+  add({ id: "decision", kind: "decision", label: of(facts, "selected"), text: of(facts, "question"), address: by(facts, "decision")[0]?.address ?? null });
   groups.forEach(({ part, name, side, list }, index) => {
     const shown = list.slice(0, shares[index]);
     more += list.length - shown.length;
-    const leaves = shown.map((fact, at): Placed => ({ id: `${part} ${at}`, kind: part, label: label(fact), text: text(fact), address: fact.address, x: column(side === "in" ? 0 : 4), y: bottom[side] + HEIGHT / 2 + at * (HEIGHT + GAP) }));
-    const rest = list.length > shown.length ? `${shown.length.toLocaleString("en-US")} of ${plural(list.length, "item")}` : plural(list.length, "item");
-    const group: Placed = { id: `group ${part}`, kind: "group", label: name, text: rest, address: null, x: column(side === "in" ? 1 : 3), y: (leaves[0].y + leaves.at(-1)!.y) / 2 };
-    bottom[side] = leaves.at(-1)!.y + HEIGHT / 2 + BETWEEN;
-    nodes.push(group, ...leaves);
-    for (const leaf of leaves) edges.push(side === "in" ? [leaf, group] : [group, leaf]);
-    edges.push(side === "in" ? [group, decision] : [decision, group]);
+    add({ id: part, kind: "group", label: name, text: list.length > shown.length ? `${shown.length.toLocaleString("en-US")} of ${plural(list.length, "item")}` : plural(list.length, "item"), address: null });
+    link(side, part, "decision");
+    shown.forEach((fact, at) => {
+      const id = `${part} ${at}`;
+      add({ id, kind: part, label: label(fact), text: text(fact), address: fact.address });
+      link(side, id, part);
+      if (part === "input" && fact.address) placed.set(fact.address, { id, level: 0 });
+    });
   });
-  const levels = nodes.filter((node) => node.kind === "input" && node.address);
-  const placed = new Map(levels.map((node) => [node.address!, { node, level: 0 }]));
-  const ends: number[] = []; // the lower end of each column further back
   for (const cause of causes) {
     const target = placed.get(cause.of);
-    let source = placed.get(cause.address);
-    if (!target || source?.node === target.node) continue;
-    if (!source) {
-      if (nodes.length >= most) {
+    if (!target) continue;
+    if (!placed.has(cause.address)) {
+      if (graph.nodeCount() >= most) {
         more++;
         continue;
       }
-      const level = target.level + 1;
-      const y = Math.max(ends[level] ?? 0, target.node.y);
-      ends[level] = y + HEIGHT + GAP;
-      source = { level, node: { id: `cause ${cause.address}`, kind: "cause", label: `${cause.agent}#${cause.step} ${cause.tool}`, text: preview(cause.words ?? "", 90), address: cause.address, x: column(-level), y } };
-      placed.set(cause.address, source);
-      nodes.push(source.node);
+      const id = `cause ${cause.address}`;
+      placed.set(cause.address, { id, level: target.level + 1 });
+      add({ id, kind: "cause", label: `${cause.agent}#${cause.step} ${cause.tool}`, text: preview(cause.words ?? "", 90), address: cause.address });
     }
-    if (source.level > target.level) edges.push([source.node, target.node]); // in one column the tree has it
+    const source = placed.get(cause.address)!;
+    if (source.level > target.level) link("in", source.id, target.id); // others are in the tree: in a graph they make a chain
   }
-  const left = Math.min(column(2), ...nodes.slice(1).map((node) => node.x)) - WIDTH / 2 - 8;
-  for (const node of nodes) node.x -= left;
-  const height = Math.max(bottom.in, bottom.out, HEIGHT + 40, ...ends.filter(Boolean).map((end) => end - HEIGHT / 2 + BETWEEN)) - BETWEEN + 8;
-  Object.assign(decision, { x: column(2) - left, y: height / 2 });
-  const lower = (height - 8 - bottom.out + BETWEEN) / 2; // the shorter side is centered
-  const upper = (height - 8 - bottom.in + BETWEEN) / 2;
-  for (const node of nodes) if (node !== decision) node.y += node.x > decision.x ? Math.max(0, lower) : Math.max(0, upper);
-  return { nodes, edges, size: { width: Math.max(...nodes.map((node) => node.x)) + WIDTH / 2 + 8, height }, more };
+  layout(graph, { disableOptimalOrderHeuristic: !graph.nodes().some((id) => graph.node(id).kind === "cause") }); // without crossings the order of the record stays
+  const edges = graph.edges().map((edge) => {
+    const [from, to] = [graph.node(edge.v), graph.node(edge.w)];
+    return { from, to, path: curve(from, to, graph.edge(edge).points) };
+  });
+  return { nodes: graph.nodes().map((id) => graph.node(id)), edges, size: graph.graph(), more };
 }
 
 // Divide places: everyone gets an equal share, and who needs less leaves the rest to the others.
@@ -175,11 +167,16 @@ function shared(sizes: number[], places: number): number[] {
   return shares;
 }
 
-const curve = ([from, to]: [Placed, Placed]): string => {
-  const [x, y, toX, toY] = [from.x + WIDTH / 2, from.y, to.x - WIDTH / 2 - 2, to.y];
-  const bend = (toX - x) / 2;
-  return `M${x} ${y}C${x + bend} ${y} ${toX - bend} ${toY} ${toX} ${toY}`;
-};
+// From the right side of a node to the left side of another; between columns far apart along the layout's points.
+function curve(from: Placed, to: Placed, points: { x: number; y: number }[]): string {
+  const between = points.length > 3 ? points.slice(1, -1) : [];
+  let [x, y, path] = [from.x + WIDTH / 2, from.y, `M${from.x + WIDTH / 2} ${from.y}`];
+  for (const next of [...between, { x: to.x - WIDTH / 2 - 2, y: to.y }]) {
+    path += `C${(x + next.x) / 2} ${y} ${(x + next.x) / 2} ${next.y} ${next.x} ${next.y}`;
+    ({ x, y } = next);
+  }
+  return path;
+}
 
 // The same as nested lists.
 function Tree({ facts, causes, run }: { facts: Fact[]; causes: Cause[]; run: string }) {

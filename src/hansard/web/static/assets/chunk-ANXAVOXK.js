@@ -1,1 +1,0 @@
-import{m5 as e}from"./core-O533SUFD.js";var r=e.Problem,s=e.isOperator,p=e.present,n=e.queryText;import{m6 as t}from"./core-O533SUFD.js";var c=t.colors,a=t.isDark,h=t.nextTheme,i=t.startTheme,T=t.store,l=t.stored,b=t.theme;export{r as a,s as b,n as c,i as d,T as e,l as f};
