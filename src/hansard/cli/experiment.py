@@ -157,13 +157,20 @@ def _render(summary: Experiment) -> Iterator[Part]:
             ("alpha", f"{plan.alpha:g}"),
             ("stop rule", plan.stop),
             ("planned", _plan_text(plan)),
-            ("missing", f"counts as {plan.missing}"),
+            ("missing", _MISSING.get(plan.missing, plan.missing)),
         ]
     yield output.pairs([*rows, ("runs", plan.runs), ("as of", f"position {plan.position}")])
     yield ""
     yield output.listing(ARMS, summary.arms)
     yield ""
     yield output.listing(METRICS, summary.metrics)
+
+
+_MISSING = {
+    "failure": "counts as failure; left out where less is better or no direction is stated",
+    "excluded": "left out",
+    "worst-case": "counts as the worst under an arm, and as the best under the baseline",
+}
 
 
 def _stop_text(plan: Plan) -> str:
