@@ -172,6 +172,26 @@ async def test_room_is_enough_for_what_waits_to_go_on(disk: Disk):
         assert (repeats(commits), holes(commits), torn(commits)) == ([], [], [])
 
 
+@pytest.mark.thorough(quick="bus/test_jetstream_faults.py::test_unknown")
+async def test_what_waits_in_vain_ends_and_says_why(disk: Disk):
+    """The wait is bounded and its outcome unknown; the same commit sent again is stored once."""
+    async with opened(disk.folder / "data", disk_wait_s=0.2) as (host, log):
+        await log.append(append(KeyStream("r1", "a")))
+        disk.full()
+        lost = append(KeyStream("r1", "b"), text=LARGE)
+        with pytest.raises(AppendUnknown, match=FULL) as unknown:
+            await log.append(lost)
+        assert str(disk.folder / "data") in str(unknown.value)
+        assert unknown.value.commit_id == lost.commit.id
+        with pytest.raises(NotWritable, match=FULL):
+            await log.blobs.put(b"blob" * 200_000)
+        disk.free()
+        await asyncio.to_thread(until, lambda: host.obstacle() is None, "it is still hindered")
+        again = await log.append(lost)
+        assert again.commit.id == lost.commit.id
+        assert [each.commit.id for each in await log.read(KeyStream("r1", "b"))] == [lost.commit.id]
+
+
 @pytest.mark.later
 async def test_a_disk_without_files_left_is_a_full_one(disk: Disk):
     """A server that cannot create its next file reports it, and goes on once there is room."""
@@ -390,6 +410,22 @@ def test_a_restricted_agent_is_not_shown_where_the_disk_is():
     fault = of_service(error, {})
     assert b"/srv/x" not in msgspec.json.encode(fault)
     assert "the service's disk takes nothing" in fault.message
+
+
+@pytest.mark.thorough(quick="test_a_workspace_that_finds_no_room_is_made_later")
+def test_a_broker_is_not_started_on_a_full_disk(disk: Disk):
+    """Starting a broker on a full disk raises an error with its path; with room it starts."""
+    data_dir = disk.folder / "data"
+    with join(data_dir):
+        pass
+    until(lambda: peek(data_dir) is None, "the broker does not end")
+    disk.full()
+    with pytest.raises(NotWritable, match=FULL) as refused:
+        join(data_dir, timeout_s=NOTICED_S)
+    assert str(data_dir) in str(refused.value)
+    disk.free()
+    with join(data_dir) as lease:
+        assert lease.supervised
 
 
 @pytest.mark.later
