@@ -164,7 +164,7 @@ class App:
             if path == PATH and foreign(request.headers, self._hosts) is None:
                 await self._mcp(request, workspace, stack, send)
                 return
-            answer = await self._checked(request) or await self._in_turn(request, stack)
+            answer = await self._response(request, stack)
             answer.headers.update(self._identity.headers)
             caller: Caller | None = getattr(request.state, "caller", None)
             route = getattr(request.state, "route", "other")
@@ -173,11 +173,7 @@ class App:
             await self._identity.send(caller, answer, scope, receive, send)
 
     async def _mcp(
-        self,
-        request: Request,
-        workspace: str | None,
-        stack: contextlib.AsyncExitStack,
-        send: Send,
+        self, request: Request, workspace: str | None, stack: contextlib.AsyncExitStack, send: Send
     ) -> None:
         """Pass a request to the MCP server of its caller."""
         caller: Caller | None = None
@@ -188,57 +184,61 @@ class App:
         scope = dict(request.scope) | {"path": PATH, "raw_path": PATH.encode(), "root_path": ""}
         await self._identity.send(caller, answer, scope, request.receive, send)
 
+    async def _response(self, request: Request, stack: contextlib.AsyncExitStack) -> Response:
+        """Answer a request, or return the problem that prevents it."""
+        path = request.url.path
+        try:
+            return await self._checked(request) or await self._in_turn(request, stack)
+        except RoleRefused as error:
+            await self._identity.note_refusal(request.state.caller, error)
+            return of_error(error)
+        except HansardError as error:
+            return of_error(error)
+        except TimeoutError:
+            fact, remedy = f"not done within {HANDLE_S:g} s", "send it again later"
+            return problem(HTTPStatus.SERVICE_UNAVAILABLE, fact, RETRY, remedy=remedy)
+        except Exception as error:  # noqa: BLE001 -- the client gets the failure, the log its place
+            _log.warning("a request failed", path=path, **unexpected(error))
+            remedy = "see the log of 'hansard up'"
+            return problem(HTTPStatus.INTERNAL_SERVER_ERROR, f"{path} failed", remedy=remedy)
+
     async def _checked(self, request: Request) -> Response | None:
         """Return the answer that needs no open workspace, or a refusal; None to continue.
 
-        The caller is known before anything of the request's body is read.
+        The caller is known before anything of the request's body is read; it is None for a path
+        that shows nothing of a record.
         """
         refusal = foreign(request.headers, self._hosts)
         if refusal is not None:
             return problem(*refusal, CLOSE)
-        try:
-            answer = await self._site.answer(request, self.records.names) or self._refusal(request)
-            if answer is None:
-                request.state.caller = await self._caller(request)
-        except HansardError as error:
-            return of_error(error)
-        return answer
-
-    async def _caller(self, request: Request) -> Caller | None:
-        """Return the caller; None for a path that shows nothing of a record."""
-        method, headers = request.method, request.headers
-        if _split(request.url.path)[1] in self._slices:
-            return await self._identity.program(method, headers)
-        methods = self.table.at(_path_of(request))
-        if any(not each.in_workspace and each.trusted for each, _ in methods.values()):
-            return await self._identity.program(method, headers)
-        workspaces = [parameters.get("workspace") for _, parameters in methods.values()]
-        named = [name for name in workspaces if name is not None]
-        if not named:
-            return None
-        return await self._identity.caller(method, headers, named[0])
-
-    def _refusal(self, request: Request) -> Response | None:
-        """Return the refusal of an unknown path or method."""
-        _, slice_path = _split(request.url.path)
-        methods = ["POST"] if slice_path in self._slices else [*self.table.at(_path_of(request))]
-        if not methods:
-            fact = f"there is nothing at {request.url.path!r:.80}"
+        answer = await self._site.answer(request, self.records.names)
+        if answer is not None:
+            return answer
+        method, headers, path = request.method, request.headers, request.url.path
+        methods = request.state.methods = self.table.at(_path_of(request))
+        is_slice = _split(path)[1] in self._slices
+        allowed = ["POST"] if is_slice else [*methods]
+        if not allowed:
             remedy = "see /api/v1/openapi.json for the paths"
+            fact = f"there is nothing at {path!r:.80}"
             return problem(HTTPStatus.NOT_FOUND, fact, CLOSE, remedy=remedy)
-        if request.method not in methods and not (request.method == "HEAD" and "GET" in methods):
-            allowed = ", ".join(methods)
-            return problem(
-                HTTPStatus.METHOD_NOT_ALLOWED,
-                f"{request.method} of {request.url.path!r:.80}",
-                CLOSE | {"Allow": allowed},
-                remedy=f"use {allowed}",
-            )
+        if method not in allowed and not (method == "HEAD" and "GET" in allowed):
+            known = ", ".join(allowed)
+            fields = CLOSE | {"Allow": known}
+            fact = f"{method} of {path!r:.80}"
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+            return problem(status, fact, fields, remedy=f"use {known}")
+        request.state.caller = None
+        workspaces = [each["workspace"] for _, each in methods.values() if "workspace" in each]
+        if is_slice or any(route.trusted and not names for route, names in methods.values()):
+            request.state.caller = await self._identity.program(method, headers)
+        elif workspaces:
+            request.state.caller = await self._identity.caller(method, headers, workspaces[0])
         return None
 
     async def _in_turn(self, request: Request, stack: contextlib.AsyncExitStack) -> Response:
         """Answer a request in one of the places, or one that mostly waits without."""
-        routes = [route for route, _ in self.table.at(_path_of(request)).values()]
+        routes = [route for route, _ in request.state.methods.values()]
         length = request.headers.get("content-length", "")
         is_small = length.isdigit() and int(length) <= SMALL_BODY_BYTES
         if is_small and any(route.waits for route in routes):
@@ -271,40 +271,17 @@ class App:
 
     async def _handled(self, request: Request, stack: contextlib.AsyncExitStack) -> Response:
         """Read and answer a request within the limits of size and time."""
-        try:
-            body = await body_of(request, BODY_BYTES_MAX)
-            async with asyncio.timeout(HANDLE_S):
-                return await self._answer(request, body, stack)
-        except CallerRefused as refused:
-            return of_error(refused)
-        except TimeoutError:
-            fact = f"not done within {HANDLE_S:g} s"
-            remedy = "send it again later"
-            return problem(HTTPStatus.SERVICE_UNAVAILABLE, fact, RETRY, remedy=remedy)
-
-    async def _answer(
-        self, request: Request, body: bytes, stack: contextlib.AsyncExitStack
-    ) -> Response:
-        path = request.url.path
-        try:
-            workspace, slice_path = _split(path)
+        body = await body_of(request, BODY_BYTES_MAX)
+        async with asyncio.timeout(HANDLE_S):
+            workspace, slice_path = _split(request.url.path)
             if slice_path in self._slices:
                 request.state.route = slice_path
                 opened = await stack.enter_async_context(self.records.of(workspace))
                 return await self._slice(request, body, slice_path, opened)
-            methods = self.table.at(_path_of(request))
+            methods = request.state.methods
             route, parameters = methods.get(request.method) or methods["GET"]
             request.state.route = route.path
             return await self._routed(route, request, parameters, body, stack)
-        except RoleRefused as error:
-            await self._identity.note_refusal(request.state.caller, error)
-            return of_error(error)
-        except HansardError as error:
-            return of_error(error)
-        except Exception as error:  # noqa: BLE001 -- the client gets the failure, the log its place
-            _log.warning("a request failed", path=path, **unexpected(error))
-            remedy = "see the log of 'hansard up'"
-            return problem(HTTPStatus.INTERNAL_SERVER_ERROR, f"{path} failed", remedy=remedy)
 
     async def _slice(
         self, request: Request, body: bytes, path: str, opened: OpenWorkspace

@@ -42,7 +42,7 @@ CHUNK_BYTES = 256 * 1024
 
 Format = Literal["json", "ndjson", "csv", "arrow"]
 
-MEDIA_TYPES: Mapping[str, str] = {
+MEDIA_TYPES: Mapping[Format, str] = {
     "json": "application/json",
     "ndjson": "application/x-ndjson",
     "csv": "text/csv",
@@ -149,13 +149,7 @@ async def _sending(file: BinaryIO, closing: contextlib.ExitStack) -> AsyncGenera
 
 def _accepted(accept: str) -> Format:
     """Return the first known format of an `Accept` header, by default JSON."""
-    forms: dict[str, Format] = {
-        "application/x-ndjson": "ndjson",
-        "application/jsonl": "ndjson",
-        "text/csv": "csv",
-        "application/vnd.apache.arrow.stream": "arrow",
-        "application/json": "json",
-    }
+    forms = {kind: form for form, kind in MEDIA_TYPES.items()} | {"application/jsonl": "ndjson"}
     kinds = (each.partition(";")[0].strip().lower() for each in accept.split(","))
     return next((forms[kind] for kind in kinds if kind in forms), "json")
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Callable
+from itertools import chain
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
@@ -34,7 +34,6 @@ from hansard.inspect.answer import find_run
 from hansard.inspect.outline import Rows, RowsBuilder, outline, shown_outline
 from hansard.operations.protocol.faults import ServiceBusy
 from hansard.service.http.reads import record_view, view_of
-from hansard.service.http.records import OpenWorkspace
 from hansard.service.http.routes import Context, read
 from hansard.service.workspace_requests import RoleContext
 
@@ -84,8 +83,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 class Subscription:
     """The frames that wait for one stream."""
 
-    def __init__(self, run: str | None) -> None:
-        self.run = run
+    def __init__(self) -> None:
         self.is_behind = False
         """True if frames were dropped since `forget`."""
         self._frames: deque[Frame] = deque()
@@ -137,9 +135,10 @@ class Hub:
         self._workspace = workspace
         self.position = 0
         """Position up to which commits were given to the streams."""
-        self._of_run: dict[str, set[Subscription]] = {}
-        self._of_all: set[Subscription] = set()
-        self._count = 0
+        self._subscribers: defaultdict[str | None, set[Subscription]] = defaultdict(set)
+        """By run; None for those of all runs."""
+        self.streams = 0
+        """The number of streams."""
         self._pending: dict[str, tuple[int, RowsBuilder]] = {}
         self._changed: dict[str, int] = {}
         self._flush: asyncio.TimerHandle | None = None
@@ -147,41 +146,30 @@ class Hub:
         self._task: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
 
-    @property
-    def streams(self) -> int:
-        """The number of streams."""
-        return self._count
-
     @contextlib.asynccontextmanager
     async def subscribe(self, run: str | None) -> AsyncGenerator[Subscription]:
         """Subscribe to a run, or to all; `position` is then complete. Raises ServiceBusy."""
-        if self._count >= STREAMS_MAX:
+        if self.streams >= STREAMS_MAX:
             raise ServiceBusy("live streams of this workspace", STREAMS_MAX, 10.0)
-        subscription = Subscription(run)
-        self._count += 1
+        subscription = Subscription()
+        self.streams += 1
         try:
             async with self._lock:
                 if not self.is_following:
-                    if self._count == 1:  # others continue where following failed
+                    if self.streams == 1:  # others continue where following failed
                         self.position = await self._workspace.log.head()
                     self._task = asyncio.create_task(self._follow())
             self.flush()
-            self._among(subscription).add(subscription)
+            self._subscribers[run].add(subscription)
             yield subscription
         finally:
-            self._count -= 1
-            among = self._among(subscription)
-            among.discard(subscription)
-            if run is not None and not among:
-                del self._of_run[run]
-            if not self._count and self._task is not None:
+            self.streams -= 1
+            self._subscribers[run].discard(subscription)
+            if not self._subscribers[run]:
+                del self._subscribers[run]
+            if not self.streams and self._task is not None:
                 self._task.cancel()
                 self._task = None
-
-    def _among(self, subscription: Subscription) -> set[Subscription]:
-        if subscription.run is None:
-            return self._of_all
-        return self._of_run.setdefault(subscription.run, set())
 
     async def _follow(self) -> None:
         try:
@@ -193,7 +181,11 @@ class Hub:
             _log.warning("live streams ended", error=type(error).__name__)
         except Exception as error:  # noqa: BLE001 -- the log gets its place; streams begin again
             _log.warning("live streams ended", **unexpected(error))
-        for each in (*self._of_all, *(s for some in self._of_run.values() for s in some)):
+        self._wake()
+
+    def _wake(self) -> None:
+        """Wake all streams."""
+        for each in chain.from_iterable(self._subscribers.values()):
             each.wake()
 
     @property
@@ -205,13 +197,11 @@ class Hub:
         self.position = stored.position
         stream, run = stored.stream, run_of(stored.stream)
         if isinstance(stream, WorkspaceStream) and stream.kind == ROLE_KIND:
-            for some in self._of_run.values():
-                for each in some:
-                    each.wake()
+            self._wake()
         if run is None or is_views(stream):
             return
         self._changed[run] = stored.position
-        if run in self._of_run:
+        if run in self._subscribers:
             _, builder = self._pending.setdefault(run, (stored.position, RowsBuilder()))
             builder.take(stored)
             if len(builder) >= BATCH_ROWS_MAX:
@@ -230,12 +220,12 @@ class Hub:
         for run, (first, builder) in self._pending.items():
             rows = builder.made()
             frame = Frame(first, rows.position[-1], _rows_event(rows))
-            for each in self._of_run.get(run, ()):
+            for each in self._subscribers.get(run, ()):
                 each.put(frame)
         self._pending.clear()
-        if self._changed and self._of_all:
+        if self._changed and None in self._subscribers:
             frame = _changed_frame(self._changed)
-            for each in self._of_all:
+            for each in self._subscribers[None]:
                 each.put(frame)
         self._changed.clear()
 
@@ -248,17 +238,6 @@ def _changed_frame(changed: dict[str, int]) -> Frame:
     last = max(changed.values())
     rows = [{"run": run, "position": position} for run, position in changed.items()]
     return Frame(min(changed.values()), last, sse("runs", {"runs": rows}, f"{last}"))
-
-
-_hubs: WeakKeyDictionary[OpenWorkspace, Hub] = WeakKeyDictionary()
-
-
-def hub_of(workspace: OpenWorkspace) -> Hub:
-    """Return the hub of an open workspace."""
-    hub = _hubs.get(workspace)
-    if hub is None:
-        hub = _hubs[workspace] = Hub(workspace.record.workspace)
-    return hub
 
 
 # ---------------------------------------------------------------- what a stream sends
@@ -488,12 +467,13 @@ async def live(context: Context, *, after: str | None = None) -> EventStream:
     Args:
         after: Begin after this position; now by default. `Last-Event-ID` takes its place.
     """
-    hub, role = hub_of(context.workspace), context.role
+    workspace, role = context.workspace, context.role
+    hub = workspace.part(Hub, lambda: Hub(workspace.record.workspace))
     if role is not None:
         return EventStream(shown_changes(hub, role))
-    workspace = context.trusted().workspace
-    begin = _position(_after(context, after), await workspace.log.head())
-    events = events_of(hub, None, begin, runs_again(workspace, CATCH_UP_ROWS_MAX))
+    trusted = context.trusted().workspace
+    begin = _position(_after(context, after), await trusted.log.head())
+    events = events_of(hub, None, begin, runs_again(trusted, CATCH_UP_ROWS_MAX))
     return EventStream(events)
 
 
@@ -505,13 +485,14 @@ async def run_live(context: Context, run: str, *, after: str | None = None) -> E
         run: The run's id, a unique prefix, or `last`.
         after: Begin after this position; now by default. `Last-Event-ID` takes its place.
     """
-    hub, role = hub_of(context.workspace), context.role
+    workspace, role = context.workspace, context.role
+    hub = workspace.part(Hub, lambda: Hub(workspace.record.workspace))
     after = _after(context, after)
     if role is not None:
         await view_of(role, run)  # of a run that it does not see the answer is 404
         return EventStream(shown_rows(hub, role, run, after or ""))
-    workspace = context.trusted().workspace
-    name = await find_run(workspace, run)
-    begin = _position(after, await workspace.log.head())
-    events = events_of(hub, name, begin, rows_again(workspace, name))
+    trusted = context.trusted().workspace
+    name = await find_run(trusted, run)
+    begin = _position(after, await trusted.log.head())
+    events = events_of(hub, name, begin, rows_again(trusted, name))
     return EventStream(events)

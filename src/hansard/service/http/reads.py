@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
-from weakref import WeakKeyDictionary
 
 import msgspec
 from cachetools import LRUCache
@@ -63,7 +62,6 @@ from hansard.inspect.run_diff import run_diff
 from hansard.inspect.trace import Payloads
 from hansard.operations.reports import AuditOptions
 from hansard.projections.snapshots import Reader
-from hansard.service.http.records import OpenWorkspace
 from hansard.service.http.routes import Context, read
 from hansard.service.workspace_requests import RoleContext
 
@@ -78,8 +76,6 @@ POSITIONS_MAX = 200
 
 KNOWN_RUNS_MAX = 10_000
 """Most runs of a workspace that are kept in short, to be listed again while they do not change."""
-
-_known: WeakKeyDictionary[OpenWorkspace, LRUCache[str, Run]] = WeakKeyDictionary()
 
 
 def document(answer: Answer) -> Any:
@@ -232,7 +228,7 @@ async def runs(  # noqa: PLR0913 -- each filter is independent
             raise BadValue("sort", f"{sort!r}", "leave it out: a role's runs are the newest first")
         return await _shown_runs(restricted, filters, text.casefold(), limit, cursor or 0)
     workspace = context.trusted().workspace
-    known = _known.setdefault(context.workspace, LRUCache(KNOWN_RUNS_MAX))
+    known = context.workspace.part(LRUCache, lambda: LRUCache[str, Run](KNOWN_RUNS_MAX))
     order: dict[str, int] | None = None
     if sort is not None:
         statement = _ORDERS.format(sort)

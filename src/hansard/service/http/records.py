@@ -227,6 +227,7 @@ class OpenWorkspace:
         self.pinned = False
         """True if a slice keeps something for it: it is then not closed before the listener is."""
         self._authenticator: asyncio.Task[Authenticator] | None = None
+        self._parts: dict[type[Any], Any] = {}
         self.ends = contextlib.AsyncExitStack()
         """What is closed with it."""
         self._doors: dict[bool, Door] = {}
@@ -236,6 +237,13 @@ class OpenWorkspace:
     def name(self) -> str:
         """The name of the workspace."""
         return self.settings.workspace
+
+    def part(self, kind: type[T], make: Callable[[], T]) -> T:
+        """Return what is kept for this workspace, one of a kind; it is made once."""
+        if kind not in self._parts:
+            self._parts[kind] = make()
+        part: T = self._parts[kind]
+        return part
 
     async def authenticator(self) -> Authenticator:
         """Return the checks of tokens, which follow the principals. Raises Unreachable, Corrupt."""

@@ -11,6 +11,7 @@ import contextlib
 import mmap
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,32 +81,18 @@ async def readyz(app: App) -> Ready | Response:
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, fact, RETRY, remedy=remedy)
 
 
-class WorkspaceFigures(msgspec.Struct):
-    """The figures of a workspace; None if they are unknown."""
-
-    name: str
-    commits: int | None = None
-    size: int | None = None
-    behind: int | None = None
-    published_behind: int | None = None
-    in_doubt: int | None = None
-    blocked: int | None = None
-    waiting: int | None = None
-    quarantined: int | None = None
-
-
 @at_server("GET", "/metrics", trusted=True, stream="text/plain")
 async def metrics(app: App) -> Response:
     """Return the figures of this service and its workspaces, in the format of Prometheus."""
     client = import_extra("prometheus_client", "'/metrics'", "prometheus-client", "http")
-    figures: list[WorkspaceFigures] = []
+    figures: dict[str, dict[str, int]] = {}
     names: list[str] = []
     is_up = True
     try:
         async with asyncio.timeout(SCRAPE_S):
             names = await app.records.names()
             for name in names[:WORKSPACES_MAX]:
-                figures.append(await _figures(app, name))  # noqa: PERF401 -- those read before a timeout are shown
+                figures[name] = await _figures(app, name)
     except (Unreachable, TimeoutError):
         is_up = False
     registry = client.CollectorRegistry()
@@ -114,34 +101,32 @@ async def metrics(app: App) -> Response:
     return Response(text, media_type=client.CONTENT_TYPE_LATEST)
 
 
-async def _figures(app: App, name: str) -> WorkspaceFigures:
-    """Return the figures of a workspace; those that cannot be read are unknown."""
-    figures = WorkspaceFigures(name)
+async def _figures(app: App, name: str) -> dict[str, int]:
+    """Return the figures of a workspace by name, without those that cannot be read."""
+    figures: dict[str, int] = {}
     place = TableFiles.of(data_dir_of(app.records.settings), name)
     with contextlib.suppress(HansardError):
         async with raw_of(app.records.broker.runtime, name, damaged=True) as raw:
             streams = await raw.figures()
         log = next(each for each in streams if each.name == subjects.log_stream(name))
-        figures.commits = log.messages
-        figures.size = sum(each.bytes for each in streams)
         projector, current = place.status(), generations.newest(place)
-        figures.behind = log.last - (projector.position if projector is not None else 0)
-        figures.published_behind = log.last - (current.position if current is not None else 0)
+        figures |= {"commits": log.messages, "bytes": sum(each.bytes for each in streams)}
+        tables = {"projection_lag_commits": projector, "published_lag_commits": current}
+        for figure, at in tables.items():
+            figures[figure] = log.last - (at.position if at is not None else 0)
     with contextlib.suppress(HansardError):
-        counts = await asyncio.to_thread(_counts, place)
-        if counts is not None:
-            figures.in_doubt, figures.blocked, figures.waiting, figures.quarantined = counts
+        figures |= await asyncio.to_thread(_counts, place)
     return figures
 
 
-def _counts(place: TableFiles) -> tuple[int, int, int, int] | None:
-    """Return the counts of the newest published tables; None if there are none."""
+def _counts(place: TableFiles) -> dict[str, int]:
+    """Return the counts of the newest published tables; none if there are none."""
     with generations.holding(place) as current:
         if current is None:
-            return None
+            return {}
         with contextlib.closing(Store(current.path, read_only=True)) as store:
-            [(in_doubt, blocked, waiting, quarantined)] = store.all(_COUNTS)
-    return in_doubt, blocked, waiting, quarantined
+            [counts] = store.all(_COUNTS)
+    return dict(zip(_COUNTED, counts, strict=True))
 
 
 class _Collector:
@@ -151,21 +136,26 @@ class _Collector:
         self.collect = families
 
 
-_GAUGES = (
-    ("commits", "commits", "Commits of the log"),
-    ("size", "bytes", "Bytes of the streams on the broker's disk"),
-    ("behind", "projection_lag_commits", "Commits that the tables lack"),
-    ("published_behind", "published_lag_commits", "Commits that the published tables lack"),
-    ("in_doubt", "in_doubt_calls", "Calls without a known outcome that nobody works on"),
-    ("blocked", "blocked_calls", "Calls that the gate blocked, ever"),
-    ("waiting", "open_approvals", "Requests for approval without an answer"),
-    ("quarantined", "quarantined_commits", "Messages of the log that Hansard did not write"),
-)
-"""Field, name and description of each gauge of a workspace."""
+_COUNTED = {
+    "in_doubt_calls": "Calls without a known outcome that nobody works on",
+    "blocked_calls": "Calls that the gate blocked, ever",
+    "open_approvals": "Requests for approval without an answer",
+    "quarantined_commits": "Messages of the log that Hansard did not write",
+}
+"""Name and description of each gauge that `_COUNTS` counts."""
+
+_GAUGES = {
+    "commits": "Commits of the log",
+    "bytes": "Bytes of the streams on the broker's disk",
+    "projection_lag_commits": "Commits that the tables lack",
+    "published_lag_commits": "Commits that the published tables lack",
+    **_COUNTED,
+}
+"""Name and description of each gauge of a workspace."""
 
 
 def _families(
-    app: App, figures: list[WorkspaceFigures], workspaces: int, *, is_up: bool
+    app: App, figures: dict[str, dict[str, int]], workspaces: int, *, is_up: bool
 ) -> Iterator[Any]:
     from prometheus_client import metrics_core as core  # noqa: PLC0415 -- of an extra
 
@@ -180,12 +170,11 @@ def _families(
     if memory is not None:
         about = "Resident memory of the embedded broker"
         yield gauge("hansard_broker_memory_bytes", about, value=memory)
-    for field, name, about in _GAUGES:
+    for name, about in _GAUGES.items():
         family = gauge(f"hansard_{name}", about, labels=["workspace"])
-        for each in figures:
-            value = getattr(each, field)
-            if value is not None:
-                family.add_metric([each.name], value)
+        for workspace, values in figures.items():
+            if name in values:
+                family.add_metric([workspace], values[name])
         yield family
     yield from _tiers(core)
     yield _append_times(core)
@@ -226,17 +215,10 @@ def _tiers(core: Any) -> Iterator[Any]:
 def _append_times(core: Any) -> Any:
     about = "Appends of this process, until the broker acknowledged them"
     family = core.HistogramMetricFamily("hansard_append_seconds", about)
-    family.add_metric([], _buckets(APPEND_TIMES.BOUNDS_S, APPEND_TIMES.counts), APPEND_TIMES.sum_s)
+    bounds = [*map(str, APPEND_TIMES.BOUNDS_S), "+Inf"]
+    buckets = [*zip(bounds, accumulate(APPEND_TIMES.counts), strict=True)]
+    family.add_metric([], buckets, APPEND_TIMES.sum_s)
     return family
-
-
-def _buckets(bounds: Iterable[float], counts: Iterable[int]) -> list[tuple[str, int]]:
-    """Return cumulated counts by upper bound."""
-    total, buckets = 0, []
-    for bound, count in zip([*map(str, bounds), "+Inf"], counts, strict=True):
-        total += count
-        buckets.append((bound, total))
-    return buckets
 
 
 def _memory_of(pid: int | None) -> int | None:

@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncGenerator
 from functools import partial
 from http import HTTPStatus
-from weakref import WeakKeyDictionary
 
 import msgspec
 from starlette.responses import Response
@@ -104,16 +103,15 @@ async def _client(broker: BrokerOptions, who: Principal) -> AsyncGenerator[_Clie
             await client.requests.close()
 
 
-_clients: WeakKeyDictionary[OpenWorkspace, Pool[str, _Client]] = WeakKeyDictionary()
-"""The connected principals of a workspace, by the ids of their tokens."""
-
-
 def _clients_of(opened: OpenWorkspace) -> Pool[str, _Client]:
-    clients = _clients.get(opened)
-    if clients is None:
-        clients = _clients[opened] = Pool(lambda: IDLE_S)
-        opened.ends.push_async_callback(clients.aclose)
-    return clients
+    """Return the connected principals of a workspace, by the ids of their tokens."""
+
+    def begin() -> Pool[str, _Client]:
+        pool = Pool[str, _Client](lambda: IDLE_S)
+        opened.ends.push_async_callback(pool.aclose)
+        return pool
+
+    return opened.part(Pool, begin)
 
 
 @read("/session/{verb}", method="POST", stream="application/json", waits=True)
