@@ -767,7 +767,8 @@ def _field(way: FieldWay, raw: msgspec.Raw, key: bytes | None, *, is_result: boo
     data = bytes(raw)
     refers = b"$append" in data or b"$parts" in data
     calls = way.calls if is_result or may_hold_calls(data) else None
-    if () in way.shows and not way.masks and calls is None and not refers:
+    is_plain = () in way.shows and not way.masks and not refers
+    if is_plain and calls is None:
         return raw
     try:
         value = _value.decode(raw)
@@ -776,6 +777,8 @@ def _field(way: FieldWay, raw: msgspec.Raw, key: bytes | None, *, is_result: boo
             value = masker.result(value) if is_result else masker.value(value)
             if value is MISSING:
                 return MISSING
+        if is_plain:
+            return value
         return walk(value, way.shows, way.masks, lambda it: _masked(it, key))
     except (msgspec.DecodeError, RecursionError):
         return MISSING
