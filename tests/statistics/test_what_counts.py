@@ -44,16 +44,6 @@ def test_three_of_three_are_not_better_than_66_of_100(store):
     assert (row["arm_mean"], row["verdict"]) == (1, "cannot tell")
 
 
-@pytest.mark.parametrize("stop", ["fixed", "sequential"])
-def test_equal_arms_are_equal_though_one_has_begun_only_twelve(store, stop):
-    """Two arms agree on all 12 shared tasks; 28 were not begun in one of them."""
-    values = [n % 2 for n in range(40)]
-    made = trials("a", values) + trials("b", values[:12])
-    row = compared(store, made, plan={"stop": stop})
-    assert (row["difference"], row["tasks"], row["unmatched"]) == (0, 12, 28)
-    assert row["verdict"] == "cannot tell"
-
-
 @pytest.mark.parametrize(
     ("missing", "tasks", "difference"), [("failure", 40, -0.35), ("excluded", 12, 0)]
 )
@@ -223,17 +213,6 @@ def test_a_comparison_by_task_is_paired_though_the_unit_is_the_task(store):
 def test_the_test_that_decides_is_named(store, made, plan, test):
     """The test has its usual name in statistics; None where there is no p."""
     assert compared(store, made(), plan=plan)["test"] == test
-
-
-@pytest.mark.parametrize(
-    ("won", "exact", "disagree"), [(5, 0.0625, True), (9, 2 / 2**9, False)], ids=str
-)
-def test_two_shown_tests_that_disagree_are_marked(store, won, exact, disagree):
-    """Of 20 tasks five are won and none lost: t says p .021, the exact McNemar test .0625."""
-    row = compared(store, trials("a", [0] * 20) + trials("b", [1] * won + [0] * (20 - won)))
-    p = scipy.stats.ttest_rel([1.0] * won + [0.0] * (20 - won), [0.0] * 20).pvalue
-    assert (row["p"], row["mcnemar_p"]) == (pytest.approx(p), pytest.approx(exact))
-    assert row["tests_disagree"] is disagree
 
 
 # ------------------------------------------------------------ units that are lost
