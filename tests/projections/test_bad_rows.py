@@ -10,16 +10,13 @@ import pytest
 
 from hansard.domain.events import Recorded, Tx
 from hansard.domain.ids import AgentStream
-from hansard.projections.rows import COLUMNS, PART_ROWS, Batch, Problem, Row, Rows
+from hansard.projections.rows import PART_ROWS, Batch, Problem, Row, Rows
 from hansard.projections.store import Store
 from tests.projections.support import Messages, digests, new_store, selected
 
 DATA = b'{"step":%d,"rule":"r","reason":"x"}'
 BAD = 2**70
 """A step's number that the record holds and no column does."""
-
-
-TYPE = list(COLUMNS).index("type")
 
 
 class Counted(Store):
@@ -126,28 +123,6 @@ def test_what_was_good_is_kept_where_the_rest_fails(tmp_path, monkeypatch):
         assert (again.progress.messages, again.progress.chain) == (400, batch.chain)
     finally:
         again.close()
-
-
-@pytest.mark.thorough(quick="test_bad_rows_cost_no_more_than_a_few_tries_each")
-def test_the_commit_goes_where_not_even_events_takes_its_row(tmp_path: Path):
-    """A commit whose row is rejected even by `events` becomes a problem, and all others are
-    kept.
-    """
-    messages = log_with(40, [7])
-    batch = batch_of(messages)
-    nameless = list(batch.rows[30])
-    nameless[TYPE] = None
-    batch.rows[30] = tuple(nameless)
-    batch.chunks.clear()
-    store = counted(tmp_path)
-    try:
-        store.write(batch, 40)
-        places = [(row["position"], row["event_index"]) for row in selected(store, "problems")]
-        assert places == [(8, 0), (31, 0), (31, None)]
-        assert store.all("SELECT count(*) FROM events WHERE position = 31") == [(0,)]
-        assert store.all("SELECT count(*) FROM policies") == [(38,)]
-    finally:
-        store.close()
 
 
 def test_a_transaction_is_in_one_part(tmp_path: Path):

@@ -1,11 +1,12 @@
 """The meaning of each column is defined once, and is stored in each file."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from hansard.projections.store import Store, dictionary
-from tests.sql_reference import of_slices
+from tests.sql_reference import of_slices, pages
 
 COMMENTS = """
     SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal ORDER BY 1, 2
@@ -59,3 +60,28 @@ def test_what_is_everywhere_is_in_more_than_one_place(comments):
     everywhere = dictionary()["everywhere"]
     places = {name: sum(column == name for _, column, _ in comments) for name in everywhere}
     assert [name for name, count in places.items() if count == 1] == []
+
+
+# ------------------------------------------------------------ the pages
+
+
+ROOT = Path(__file__).parents[2]
+_NAMES = """
+    SELECT table_name FROM duckdb_tables() WHERE NOT internal
+    UNION SELECT view_name FROM duckdb_views() WHERE NOT internal
+    UNION SELECT function_name FROM duckdb_functions()
+        WHERE NOT internal AND database_name = current_database()
+"""
+
+
+@pytest.mark.slow
+def test_each_table_is_on_a_page_of_the_navigation(tmp_path: Path):
+    """Each table, view, macro and function is on a page that the site lists."""
+    store = Store(tmp_path / "t.duckdb")
+    made = pages(store)
+    names = {name for (name,) in store.all(_NAMES)} - of_slices()
+    store.close()
+    listed = re.findall(r'"docs/(sql(?:/.+)?\.md)"', (ROOT / "zensical.toml").read_text("utf-8"))
+    assert sorted(listed) == sorted(made)
+    text = "".join(made.values())
+    assert [name for name in names if f"## `{name}" not in text and f"`{name}(" not in text] == []

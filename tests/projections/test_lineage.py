@@ -11,7 +11,7 @@ import hansard
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles
 from tests.audit.support import decided_of_old
-from tests.projections.test_real import _shell
+from tests.projections.test_paths import _shell
 
 pytestmark = pytest.mark.slow
 

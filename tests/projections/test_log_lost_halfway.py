@@ -14,9 +14,8 @@ from hansard.client import opening
 from hansard.client.opening import reading_raw
 from hansard.inspect import tables
 from hansard.inspect.tables import answering
-from hansard.projections import snapshots
-from hansard.projections.errors import Behind, PartialTables
-from hansard.projections.table_files import TableFiles, WriteLock
+from hansard.projections.errors import PartialTables
+from hansard.projections.table_files import TableFiles
 from hansard.settings import Settings
 from tests.faults._broker import NatsServer
 
@@ -122,24 +121,3 @@ def test_no_answer_of_a_part_of_the_log(server, place, tmp_path, monkeypatch):
     count, [note] = ask(place, settings)
     assert count == RUNS
     assert "answered from the existing tables, since the log cannot be read" in note
-
-
-@pytest.mark.thorough(quick="sql_sandbox/test_published.py::test_a_position_is_awaited")
-def test_no_answer_where_another_process_does_not_bring_the_tables_up(
-    server, place, tmp_path, monkeypatch
-):
-    """Tables held by an idle process give no answer to a newer question."""
-    monkeypatch.setattr(tables, "WAIT_S", 0.2)
-    settings = settings_of(server, tmp_path)
-    assert ask(place, settings) == (RUNS, [])
-    hold = WriteLock(place)
-    try:
-        with hansard.connect("lab", **server.login) as record, record.run("late"):
-            pass
-        with pytest.raises(Behind) as behind:
-            ask(place, settings)
-    finally:
-        hold.close()
-    newest = snapshots.newest(place)
-    assert newest is not None
-    assert behind.value.position == newest.position < behind.value.target

@@ -23,7 +23,7 @@ from hansard.projections.errors import Held, OtherLog, Unusable
 from hansard.projections.runner import LiveStore, Projector, project, rebuild, verify, wait_for
 from hansard.projections.store import Store
 from hansard.projections.table_files import ProjectorStatus, TableFiles
-from tests.cli.planting import commit, options, plant, publish_raw
+from tests.cli.planting import commit, options, plant
 from tests.faults._warm import Process, start
 from tests.projections.support import WORKSPACE
 from tests.roles.planted import planted
@@ -179,18 +179,6 @@ def _recorded(home: Path, workspace: str) -> str:
         return a_run(record)
 
 
-@pytest.mark.thorough(quick="test_it_follows_the_log")
-async def test_it_goes_on_where_it_stood(home: Path, workspace: str):
-    """Stopped and started again, in batches of any size: nothing is lost or double."""
-    place = TableFiles.of(home, workspace)
-    for _ in range(3):
-        await asyncio.to_thread(_recorded, home, workspace)
-        async with running(home, workspace):
-            await wait_for(place, await head_of(home, workspace), WAIT_S)
-    async with source(home, workspace) as raw:
-        assert (await verify(raw, place, lambda _done, _total: None)).differing == []
-
-
 @pytest.mark.thorough
 async def test_a_reconnect_leaves_no_trace(home: Path, workspace: str):
     """Connections that break in the middle of reading: no gap, no repeat."""
@@ -281,21 +269,6 @@ async def test_what_cannot_be_written_stops_it_with_the_reason(home, workspace, 
             await asyncio.wait_for(task, WAIT_S)
     async with running(home, workspace) as (projector, task):
         await wait_for(TableFiles.of(home, workspace), 15, WAIT_S)
-
-
-@pytest.mark.thorough(
-    quick="projections/test_messages.py::test_what_is_no_commit_is_a_problem_and_stops_nothing"
-)
-async def test_a_planted_message_stops_nothing(home: Path, workspace: str):
-    """A message that is no commit is a problem in the live tables, too."""
-    async with running(home, workspace) as (projector, _):
-        await asyncio.to_thread(
-            publish_raw, home, (f"hansard.{workspace}.run.r.life.7", b"\xff no commit")
-        )
-        await asyncio.to_thread(_many, home, workspace, 0, 1)
-        await wait_for(TableFiles.of(home, workspace), 6, WAIT_S)
-        assert projector.store.all("SELECT position FROM problems") == [(1,)]
-        assert projector.store.all("SELECT count(*) FROM runs") == [(1,)]
 
 
 async def test_a_rebuild_that_is_killed_leaves_the_old_tables(home: Path, workspace: str):

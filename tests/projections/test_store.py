@@ -2,20 +2,25 @@
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
+import structlog
 
+import hansard
 from hansard.domain import run
 from hansard.domain.errors import BadName
 from hansard.domain.ids import RunStream
+from hansard.projections import store as module
 from hansard.projections import table_files as table_schema
 from hansard.projections.errors import Behind, Held, Newer, Older, ProjectionError, Unusable
 from hansard.projections.runner import wait_for
-from hansard.projections.store import Store
+from hansard.projections.store import Store, empty_file
 from hansard.projections.table_files import (
     VERSION,
     ProjectorStatus,
@@ -23,6 +28,8 @@ from hansard.projections.table_files import (
     WriteLock,
     schema_digest,
 )
+from tests.cli.support import Call, Ran, ran
+from tests.conftest import THOROUGH
 from tests.projections.support import Messages, fill
 
 
@@ -257,3 +264,136 @@ def test_a_damaged_lock_file_is_no_status(tmp_path: Path):
     assert place.status() is None
     WriteLock(place).close()
     assert place.status() == ProjectorStatus(os.getpid(), running=False)
+
+
+# ------------------------------------------------------------ the empty file of the tables
+
+
+MADE = b"content of a file"
+
+
+class Maker:
+    """Makes the file, and counts."""
+
+    made = 0
+
+    def __call__(self) -> bytes:
+        """Return the file."""
+        self.made += 1
+        return MADE
+
+
+@pytest.fixture(name="cache")
+def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def _kept(cache: Path) -> list[Path]:
+    return sorted((cache / "hansard").iterdir())
+
+
+def test_it_is_made_once(cache: Path):
+    """The second caller gets the stored, private file; whole and partial ones differ."""
+    make = Maker()
+    assert [empty_file(make, "whole") for _ in range(2)] == [MADE, MADE]
+    assert make.made == 1
+    [kept] = _kept(cache)
+    assert kept.stat().st_mode & 0o777 == 0o600
+    empty_file(make, "partial")
+    assert make.made == 2
+    assert len(_kept(cache)) == 2
+
+
+def test_one_that_is_not_whole_is_not_kept(cache: Path):
+    """A file without the views of a faulty slice is made again by the next process."""
+    make = Maker()
+    for count in (1, 2):
+        assert empty_file(make, "whole", keeps=lambda: False) == MADE
+        assert make.made == count
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", MADE + b"\0" * 32])
+def test_what_is_damaged_is_made_again(cache: Path, damage: bytes):
+    """A file that is cut, changed or foreign fails its trailing digest and is made again."""
+    make = Maker()
+    empty_file(make, "whole")
+    [kept] = _kept(cache)
+    kept.write_bytes(damage)
+    assert empty_file(make, "whole") == MADE
+    assert make.made == 2
+    assert empty_file(make, "whole") == MADE
+    assert make.made == 2
+
+
+def test_where_nothing_can_be_kept_it_is_made(cache: Path):
+    """If the cache folder cannot be used, the file is made each time without an error."""
+    cache.write_text("a file")
+    make = Maker()
+    assert [empty_file(make, "whole") for _ in range(2)] == [MADE, MADE]
+    assert make.made == 2
+
+
+def test_old_ones_of_other_versions_go(cache: Path):
+    """Files of other versions that are a month old are removed when another is made."""
+    make = Maker()
+    empty_file(make, "whole")
+    [old] = _kept(cache)
+    long_ago = old.stat().st_mtime - module.OLD_S - 1
+    os.utime(old, (long_ago, long_ago))
+    empty_file(make, "partial")
+    assert old not in _kept(cache)
+
+
+# ------------------------------------------------------------ private files
+
+
+ASKING = (("sql", "SELECT count(*) FROM events"), ("search", "secret"))
+COMMANDS = (*ASKING, ("rebuild",), *(ASKING if THOROUGH else ()))
+"""Commands that make files: the tables, the published ones, the index; and remake them."""
+
+
+def open_to_others(folder: Path) -> dict[str, str]:
+    """Return the paths in a folder that others may read, write or enter, each with its mode."""
+    modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in folder.rglob("*")}
+    return {str(path): oct(mode) for path, mode in modes.items() if mode & 0o077}
+
+
+@pytest.fixture
+def command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Call]:
+    """Run a command as a user whose files are readable and writable by all."""
+    before = os.umask(0)
+
+    def run(*command: object) -> Ran:
+        done = ran(capsys, monkeypatch, [*command, "--data-dir", tmp_path / "data", "-w", "lab"])
+        assert done.code == 0, done.err
+        return done
+
+    yield run
+    structlog.reset_defaults()
+    os.umask(before)
+
+
+@pytest.mark.slow
+def test_each_file_is_the_owners_alone(tmp_path: Path, command_line: Call):
+    """Tables, logs and indexes are the owner's alone, whatever the umask."""
+    home = tmp_path / "data"
+    with hansard.connect("lab", data_dir=home) as record:
+        with record.run("w", run="r", agent="a", role="b") as session:
+            session.message("user", "secret")
+        for command in COMMANDS:
+            command_line(*command)
+            assert not open_to_others(home / "projections"), command
+        kinds = {path.suffix for path in (home / "projections").rglob("*") if path.is_file()}
+        assert {".duckdb", ".sqlite"} <= kinds
+        for path in (home / "projections").glob("lab.*"):
+            if path.suffix in {".duckdb", ".sqlite"}:
+                path.chmod(0o644)
+        with record.run("w", run="r2", agent="a", role="b") as session:
+            session.message("user", "secret")
+        command_line("sql", "SELECT count(*) FROM events")
+        command_line("search", "secret")
+        assert not open_to_others(home / "projections")
