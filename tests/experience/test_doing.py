@@ -15,7 +15,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import digest
 from hansard.ext.browser.replays import AsyncBrowser
 from tests.experience import journeys
-from tests.experience.parties import FORM, GUESTS, learned, sent
+from tests.experience.parties import FORM, sent
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -61,30 +61,6 @@ def loops(step):
 def number(step):
     """Return an invalid answer."""
     return 7
-
-
-@pytest.mark.thorough(quick="test_tools_that_are_no_pages_are_called_again_under_checks")
-async def test_a_check_in_python_stops_before_the_effect_by_its_name(
-    page, site, taught, data_dir, workspace
-):
-    """A check stops the action if it raises, refuses, or gives no valid answer."""
-    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-        address = site(FORM)
-        experience = taught.confirmed()
-        for check, why in (
-            (raises, "it raised ZeroDivisionError"),
-            (no_barbara, "Barbara is not invited"),
-            (loops, "it gave no answer within 1 s"),
-            (number, "it returned a int, not a text"),
-        ):
-            run, result = await done(record, page, address, experience, checks=[check])
-            assert not result.success
-            assert (result.failure.check, result.failure.kind) == (check.name, check.kind)
-            assert why in result.failure.why
-            assert await sent(page) == 0
-            checked = await steps(record, run, "experience.checks")
-            assert checked[-1]["failure"]["check"] == check.name
-            assert checked[-1]["asked"][-1] == {"check": check.name, "kind": check.kind}
 
 
 async def test_checks_in_python_stay_in_the_workspace(taught, tmp_path):
@@ -168,52 +144,7 @@ async def test_a_function_goes_on_with_tools_and_is_learned_from_where_enabled(d
 
 
 @pytest.mark.thorough(
-    quick="tests/experience/test_learning.py::test_a_lesson_that_rests_on_nothing_is_dropped"
-)
-async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
-    """A plan rests on runs that succeeded, a lesson on any; what is dropped is counted."""
-    async with testing.record_async() as record:
-        address = site(FORM)
-        await page.goto(address)
-        async with record.run("invite", run="failed", agent="host", role="host") as session:
-            await session.message("user", 'Invite "Eve" to dinner.')
-            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=0.5)
-            with pytest.raises(hansard.errors.ElementNotFound):
-                await browser.act("press the bell", at="#bell", effects="idempotent")
-        ada = await learned(record, page, address, GUESTS[:3])
-
-        def plan(lesson_input):
-            good = next(run for run in lesson_input.runs if run.success)
-            bad = next(run for run in lesson_input.runs if not run.success)
-            return [
-                hansard.actions.Lesson(says="Enter the guest.", rests_on=(good.steps[0].ref,)),
-                hansard.actions.Lesson(says="Press the bell.", rests_on=(bad.steps[0].ref,)),
-                hansard.actions.Lesson(says="Believe me.", rests_on=()),
-            ]
-
-        async def lessons(lesson_input):
-            bad = next(run for run in lesson_input.runs if not run.success)
-            assert "has no element" in bad.steps[0].error
-            return [
-                hansard.actions.Lesson(says="There is no bell.", rests_on=(bad.steps[0].ref,)),
-                hansard.actions.Lesson(says="Seen elsewhere.", rests_on=("another/host#1",)),
-            ]
-
-        runs = [*ada.sources, "failed"]
-        learnt = await record.experiences.learn("invite-a-guest", runs, plan=plan, lessons=lessons)
-        assert [each.says for each in learnt.plan] == ["Enter the guest."]
-        assert [each.says for each in learnt.lessons] == ["There is no bell."]
-        assert (learnt.dropped, learnt.level, learnt.failed) == (3, 5, ("failed",))
-        assert learnt.procedure == ada.procedure
-        told_so: Any = lambda told: "do it"  # noqa: E731 -- it is no function of sentences
-        with pytest.raises(
-            BadValue, match=r"plan: it returned a str, not a hansard\.actions\.Lesson"
-        ):
-            await record.experiences.learn("invite-a-guest", runs, plan=told_so)
-
-
-@pytest.mark.thorough(
-    quick="tests/experience/test_stated.py::test_what_a_model_found_is_the_next_version_and_no_model_is_called_again"
+    quick="tests/experience/test_kept.py::test_what_a_model_found_is_the_next_version_and_no_model_is_called_again"
 )
 async def test_a_teacher_answers_where_a_check_refuses_what_the_student_names(
     page, site, taught, data_dir, workspace
@@ -336,32 +267,6 @@ HOSTILE = {
     "a pop-up and a download": (_when_sent(_WINDOW + _DOWNLOAD), True),
     "covered": ("<div style='position:fixed;inset:0;z-index:9;background:#fff'></div>", False),
 }
-LIKE_ANOTHER = {"a dialog", "a pop-up and a download", "a pop-up", "never settles"}
-"""Pages that `tests/actions/test_hostile_pages.py` also tests, in a replay of actions."""
-
-
-@pytest.mark.thorough(
-    quick="tests/actions/test_hostile_pages.py::test_a_replay_clicks_once_whatever_the_page_opens"
-)
-@pytest.mark.parametrize(
-    "what",
-    [
-        pytest.param(name, marks=pytest.mark.thorough if name in LIKE_ANOTHER else ())
-        for name in HOSTILE
-    ],
-)
-async def test_a_hostile_page_is_done_or_reported_undone_and_nothing_is_half_done(
-    page, site, taught, what
-):
-    """The form is sent once with success, or not sent, with an error."""
-    more, succeeds = HOSTILE[what]
-    async with testing.record_async() as record:
-        experience = taught.confirmed()
-        hostile = site(FORM + more, "hostile.html")
-        _, result = await done(record, page, hostile, experience)
-        assert await sent(page) == int(result.success)
-        assert result.success or result.error
-        assert result.success == succeeds
 
 
 async def test_a_page_that_is_gone_ends_a_doing(page, site, taught):

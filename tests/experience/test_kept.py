@@ -19,6 +19,7 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience import distil, experience
 from hansard.domain.experience.distil import Wording
 from hansard.domain.experience.experience import (
+    EXPERIENCES,
     FAILURES_MAX,
     ExperienceAbout,
     ExperienceConfirmed,
@@ -32,6 +33,8 @@ from hansard.domain.experience.experience import (
 from hansard.inspect.experience import slot_values_like
 from tests.cli.support import Call, environment
 from tests.experience import journeys, killed
+from tests.experience.parties import FORM, GUESTS, learned, sent
+from tests.experience.test_doing import done
 from tests.experience.test_learning import EIGHT
 from tests.faults._warm import ROOT, run
 
@@ -207,45 +210,6 @@ def test_an_experience_is_kept_confirmed_and_found(record: Record, call: Call):
         record.experiences.get("none")
     with pytest.raises(BadValue, match="the query is empty"):
         record.experiences.find()
-
-
-@pytest.mark.thorough(quick="test_what_failed_in_a_row_is_quarantined_until_somebody_looked")
-def test_what_nobody_looked_at_and_what_fails_is_reported(
-    record: Record, call: Call, tmp_path: Path
-):
-    """The audit lists unconfirmed heals; failures in a row quarantine; retired ones are found."""
-    learnt = invite(record)
-    healed(record, learnt)
-    assert record.experiences.keep(learnt) == 3  # nothing new was learned: the heal stays in use
-    unseen = "SELECT fact FROM odd_experiences WHERE kind = 'heal unreviewed'"
-    [(fact,)] = record.sql(unseen).rows
-    assert "version 3 of experience invite has n1 elsewhere, as ada found it" in fact
-    assert "has n1 elsewhere" in call("audit").out
-    replays(record, 3, (5, False), (6, False), (7, False))
-    assert "quarantined" in call("experience", "list").out
-    [kept_now] = record.experiences.list().experiences
-    digest = kept_now.digest[:16]
-    assert call("experience", "confirm", "invite", "--digest", digest, "--by", "eve").code == 0
-    assert record.sql(unseen).rows == []
-    assert "quarantined" not in call("experience", "list").out
-    [saved] = record.sql("FROM experience_savings('invite')").dicts()
-    assert (saved["replays"], saved["failures"], saved["heals"]) == (3, 3, 1)
-    diff = call("experience", "diff", "invite@1", "invite@4").out
-    assert "elsewhere" in diff
-    assert "checks.json" in diff
-    assert call("experience", "show", "invite", "--at", "1", "-o", tmp_path / "f").code == 0
-    assert "they are equal" in call("experience", "diff", "invite@1", f"{tmp_path}/f").out
-    assert "Proposed" in call("experience", "show", f"{tmp_path}/f").out
-    assert "healed" in call("experience", "show", "invite").out
-    assert "no version 9" in call("experience", "show", "invite", "--at", "9").err
-    assert call("experience", "retire", "invite", "--reason", "the page is gone").code == 0
-    assert "retired already" in call("experience", "retire", "invite").out
-    assert record.experiences.find("guest party").hits == []
-    assert len(record.experiences.find("guest party", retired=True).hits) == 1
-    changes = [each.change for each in record.experiences.log("invite").changes]
-    assert changes == [
-        "distilled", "confirmed", "healed", *["replayed"] * 3, "confirmed", "retired",
-    ]  # fmt: skip
 
 
 def _recorded_by_another(record: Record) -> list[tuple[str, str]]:
@@ -495,3 +459,83 @@ def test_a_write_that_is_killed_is_there_whole_or_not_at_all(what: str, where: s
         assert commits() == 1 + (where == "after")
         assert done("never") == 0
         assert commits() == 2
+
+
+# ------------------------------------------------------------ replays of a kept experience
+
+
+TWICE = FORM.replace("<form", "<button type=button>Invite</button><form")
+"""A form with two buttons of one name, so that no recorded way is unique."""
+
+
+def names_the_last(question: str) -> str:
+    """Answer as a key by hand: the last of the buttons with the name."""
+    lines = [each for each in question.splitlines() if each.endswith("> Invite")]
+    return json.dumps({"id": lines[-1].split()[0]})
+
+
+async def confirmed(record, taught):
+    """Keep and confirm an experience, as its second version."""
+    await record.experiences.keep(taught)
+    return await record.experiences.confirm("invite-a-guest")
+
+
+async def changes(record):
+    """Return the recorded changes of the experience, in order."""
+    return [each.change for each in (await record.experiences.log("invite-a-guest")).changes]
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="session")
+async def test_what_a_model_found_is_the_next_version_and_no_model_is_called_again(
+    page, site, data_dir, workspace
+):
+    """The element becomes the node's, unconfirmed, which the audit reports."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        await confirmed(record, await learned(record, page, site(FORM), GUESTS[::2]))
+        twice = site(TWICE, "twice.html")
+        run, result = await done(record, page, twice, "invite-a-guest", fallback=names_the_last)
+        assert (result.success, result.model_calls, len(result.healed)) == (True, 1, 1), (
+            result.error
+        )
+        history = await versions.read(record.workspace, EXPERIENCES, "invite-a-guest")
+        state = history.state
+        heal = state.versions[3]
+        assert isinstance(heal, ExperienceHealed)
+        assert (heal.parent, heal.run, [heal.node]) == (2, run, result.healed)
+        assert await changes(record) == ["distilled", "confirmed", "healed", "replayed"]
+        now = await record.experiences.get("invite-a-guest")
+        assert now.checks
+        assert now.procedure != (await record.experiences.get("invite-a-guest", 2)).procedure
+        _, result = await done(record, page, twice, "invite-a-guest", fallback=names_the_last)
+        assert (result.success, result.model_calls, result.healed) == (True, 0, []), result.error
+        assert await sent(page) == 1
+        unseen = "SELECT count(*) FROM odd_experiences WHERE kind = 'heal unreviewed'"
+        assert (await record.sql(unseen)).rows == [(1,)]
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.thorough(
+    quick="tests/experience/test_doing.py::test_a_function_goes_on_with_tools_and_is_learned_from_where_enabled"
+)
+async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
+    page, site, data_dir, workspace
+):
+    """Free actions become the next version, which may guide, but not act until confirmed."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        await confirmed(record, await learned(record, page, site(FORM), GUESTS[:3]))
+        moved = site(FORM.replace(">Invite<", ">Ask<"), "moved.html")
+
+        async def freely(browser, guide):
+            await browser.act("ask", at="text=Ask")
+
+        name = "invite-a-guest"
+        _, result = await done(record, page, moved, name, freely, learn="keep")
+        assert (result.success, result.not_learned) == (True, "")
+        assert await changes(record) == ["distilled", "confirmed", "replayed", "distilled"]
+        third = await record.experiences.get(name, 3)
+        assert (third.sources, third.checks) == (result.learned.sources, ())
+        with pytest.raises(hansard.errors.Refused, match="may guide, not act"):
+            await done(record, page, moved, name)
+        assert await record.experiences.confirm(name) == 4

@@ -160,24 +160,3 @@ def test_a_kill_at_any_boundary_of_a_doing_that_heals_leaves_no_half_of_a_heal(
 def form_of(form: Any) -> str:
     """Return the form's address."""
     return f"http://127.0.0.1:{form.server_port}/"
-
-
-@pytest.mark.thorough(
-    quick="tests/actions/test_kills.py::test_a_kill_while_the_form_is_sent_leaves_it_in_doubt"
-)
-@pytest.mark.timeout(1_800)
-def test_a_kill_at_any_boundary_sends_the_form_once_or_leaves_it_in_doubt(
-    browser, form, folder, data_dir, workspace, evidence
-):
-    """A kill around any commit or action sends the form once, or leaves it in doubt."""
-    job = Job(str(data_dir), workspace, "whole", browser, str(folder), form_of(form))
-    count = boundaries(job, form)
-
-    def killed(at: int) -> Job:
-        arguments = (str(data_dir), workspace, f"killed-{at}", browser, str(folder), form_of(form))
-        return Job(*arguments, at)
-
-    outcomes = [outcome for outcome, _ in all_killed(killed, form, count, lambda *_: None)]
-    doubts, kills = outcomes.count("in doubt"), len(outcomes)
-    evidence.record("experience.kills", boundaries=kills, in_doubt=doubts, sent_twice=0)
-    assert 0 < doubts < kills

@@ -1,10 +1,14 @@
 """Learning from demonstrations: the wording of the task, the graph of actions, its files."""
 
+import json
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import airline
 from hansard.agents.memory.formats import skill_problems
 from hansard.domain.actions import CachedAction, ElementTargets, PageMark
 from hansard.domain.errors import BadValue
@@ -325,3 +329,30 @@ def test_actions_on_several_pages_of_a_host_are_held_to_that_host():
     made = experiences.made("invite", distilled).confirmed()
     [place] = [each for each in made.checks if isinstance(each, checking.InvariantCheck)]
     assert (place.name, place.hosts) == ("at guests.example", ("guests.example",))
+
+
+# ------------------------------------------------------------ an airline agent
+
+
+FILE = Path(__file__).parents[2].parent / "shared/data/tau-bench/dev/gpt-4o-airline.json"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FILE.exists(), reason="no ../shared/data/tau-bench here")
+def test_a_procedure_of_tools_foretells_more_than_the_most_frequent():
+    """A learned procedure predicts unseen runs better than the most frequent action."""
+    every = airline.runs(json.loads(FILE.read_text()))
+    assert (len(every), sum(each.success for each in every)) == (200, 84)
+    results = airline.compared(every)
+    tool, argument = "next tool, {}", "argument, {}"
+    for what in (tool, argument):
+        learned, most = (
+            results[what.format(by)] for by in ("by the procedure", "the most frequent")
+        )
+        assert learned.of == most.of
+        assert learned.share > most.share
+        assert learned.low <= learned.share <= learned.high
+    failed = results["flow check flags, of runs that failed"]
+    succeeded = results["flow check flags, of runs that succeeded"]
+    assert failed.of + succeeded.of == 100
+    assert failed.share > succeeded.share
