@@ -106,49 +106,6 @@ def test_the_tables_say_what_the_log_says(team, rows):
 
 
 @pytest.mark.thorough(quick="test_a_decision_names_its_sources")
-def test_a_declassified_decision_says_so(team, rows):
-    """A declassified decision names its sources and approver; new untrusted input taints again."""
-    team.roles.declassify("r", agent="bob", to="", **WHY)
-    with team.run(run="r", agent="bob", role="analyzer") as bob:
-        bob.decide("again?", selected="yes")
-        bob.message("user", "now this", label="untrusted")
-        bob.decide("and now?", selected="no")
-    by_question = {row["question"]: row for row in rows("SELECT * FROM tainted_decisions")}
-    again, now = by_question["again?"], by_question["and now?"]
-    assert (again["is_declassified"], again["approver"], again["because"]) == (
-        True,
-        "eve",
-        "checked by hand",
-    )
-    assert again["sources"] == ["read (ada#2)"]
-    assert (now["is_declassified"], now["approver"]) == (False, None)
-    assert now["sources"] == ["message to bob"]
-    [row] = rows("SELECT * EXCLUDE (event, position, version, happened_at) FROM declassifications")
-    assert row == {
-        "run": "r",
-        "agent": "bob",
-        "key": None,
-        "principal": None,
-        "lowered_to": "",
-        "lowered_from": "secret untrusted",
-        "approver": "eve",
-        "because": "checked by hand",
-    }
-
-
-@pytest.mark.thorough(
-    quick="labels/test_travel.py::test_a_fork_begins_with_what_its_parent_was_shown"
-)
-def test_a_fork_rests_on_its_parent_s_input(team, rows):
-    """A fork has its parent's sources up to the cut, and its own."""
-    child = team.fork("r")
-    with team.run(run=child, agent="bob", role="analyzer") as bob:
-        bob.decide("and in the fork?", selected="yes")
-    [row] = rows(f"SELECT sources FROM tainted_decisions WHERE run = '{child}'")
-    assert row["sources"] == ["read (ada#2)"]
-
-
-@pytest.mark.thorough(quick="test_a_decision_names_its_sources")
 def test_over_tasks_and_views(record, rows):
     """A source is found over every path by which untrusted input reaches an agent."""
     apply_roles(record)

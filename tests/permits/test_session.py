@@ -295,49 +295,6 @@ async def test_a_replay_meets_the_same_refusals(record: TwinRecord):
     assert await record.commits("r") == before
 
 
-async def test_a_policy_settles_where_the_role_may(record: TwinRecord):
-    """Without `settle` the session's policy is not called: a person must settle the doubt."""
-    numbers: list[int] = []
-
-    def policy(step: Any) -> Any:
-        numbers.append(step.number)
-        return hansard.DID_NOT_HAPPEN
-
-    async def story(record: Any) -> list[str]:
-        ran = []
-        async with record.run(run="r", settle=policy) as session:
-
-            @session.tool()
-            async def search_once(word: str) -> str:
-                ran.append(word)
-                if len(await_calls) == 0:
-                    await_calls.append(1)
-                    raise TimeoutError
-                return word
-
-            await search_once("x")
-        return ran
-
-    await_calls: list[int] = []
-    await record.roles.apply("writer", rules())
-    with pytest.raises(TimeoutError):
-        await story(record)
-    with pytest.raises(hansard.InDoubt) as doubt:
-        await story(record)
-    assert "settle = true in [roles.writer.may]" in str(doubt.value)
-    assert numbers == []
-    assert (await record.tags("r")).count("agent.refused.v1") == 1
-    await record.roles.apply("writer", rules(SETTLES))
-    assert await story(record) == ["x"]
-    assert numbers == [1]
-
-
-SETTLES = """
-[roles.writer]
-may = { tools = ["search_*"], settle = true }
-"""
-
-
 async def test_a_fork_goes_by_the_rules_of_now(record: TwinRecord):
     """A parent's result is returned only to a role that may make the call."""
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from hansard.bus.commits import decode
-from hansard.domain import access, agent, run, steps
+from hansard.domain import agent, run, steps
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream
@@ -127,23 +127,6 @@ def test_who_sees_the_whole_record_has_the_workspace_s_tables(tmp_path):
     own = digests(bring(log, tmp_path, ALL, "auditor"))
     assert {name for name in expected if expected[name] != own[name]} == {"progress"}
     assert expected["problems"].rows == 1
-
-
-@pytest.mark.thorough(
-    quick="roles/test_noninterference.py::test_what_was_served_is_seen_only_where_a_rule_names_it"
-)
-def test_what_was_served_is_seen_by_whom_a_rule_names_it_for(tmp_path):
-    """A served view is hidden even from a role that sees all else: reads do not cause further
-    rows.
-    """
-    log = planted()
-    before = digests(bring(log, tmp_path, ALL, "auditor"))
-    served = access.ViewServed(role="writer", at="commit 1", events=3, digest="d")
-    log.add(KeyStream("r1", access.key_of("writer")), 1, [served])
-    assert digests(bring(log, tmp_path, ALL, "auditor")) == before
-    named = msgspec.structs.replace(ALL, sees=(*ALL.sees, RoleRule("views", ("view.served",))))
-    after = digests(bring(log, tmp_path, named, "auditor"))
-    assert after["events"].rows == before["events"].rows + 1
 
 
 # ---------------------------------------------------------------- what is not seen
@@ -318,25 +301,6 @@ def test_nothing_is_written_where_nothing_new_is_seen(tmp_path):
     log.add(ADA, 9, [message_added("x")])
     bring(log, tmp_path, RULES)
     assert digests(place)["messages"].rows == 2
-
-
-@pytest.mark.thorough(quick="roles/test_ask.py::test_rules_of_now")
-def test_other_rules_make_other_tables(tmp_path):
-    """From the first event on, by the rules of now; none are left of a role that is withdrawn."""
-    log = planted()
-    other = RoleDefined(sees=(RoleRule("own", roles=("reader",), kinds=("step.*",)),))
-    place = bring(log, tmp_path, RULES)
-    before = digests(place)
-    bring(log, tmp_path, other)
-    changed = digests(place)
-    assert changed["messages"].rows == 0
-    assert changed == digests(bring(log, tmp_path / "once", other))
-    assert b"kept" not in place.path.read_bytes()
-    bring(log, tmp_path, RULES)
-    assert digests(place) == before
-    bring(log, tmp_path, None)
-    left = [path for path in place.path.parent.rglob("*") if path.is_file()]
-    assert {path.suffix for path in left} == {".lock", ".key"}
 
 
 @pytest.mark.thorough(

@@ -12,12 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.bus.commits import record
-from hansard.domain import agent, values
+from hansard.domain import values
 from hansard.domain.errors import BadValue
-from hansard.domain.events import Event
 from hansard.domain.fingerprint import canonical
-from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from hansard.domain.ids import AgentStream, RunStream, StreamId
 from hansard.domain.roles import check
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
 from hansard.domain.roles.view import (
@@ -72,131 +70,6 @@ def happened(
 
 # ---------------------------------------------------------------- events
 
-_streams: list[StreamId] = [
-    *(AgentStream("r", role_, name) for name, role_ in ROSTER.items()),
-    RunStream("r"),
-    *(KeyStream("r", key) for key in ("findings/a", "findings", "findings-old/a")),
-    WorkspaceStream("price", "m"),
-]
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[UnjudgedEvent]:
-    """Events of several agents that the deciders let happen, and others, in any order."""
-    drawn: list[tuple[StreamId, Any]] = []
-    for name, role_ in ROSTER.items():
-        for event in draw(strategies.agent_histories):
-            drawn.append((AgentStream("r", role_, name), event))  # noqa: PERF401 -- mypy joins types
-    lasting: list[tuple[list[Event], StreamId]] = [
-        (draw(strategies.run_histories), RunStream("r")),
-        (
-            draw(strategies.budget_histories),
-            KeyStream("r", draw(st.sampled_from(["findings/a", "x"]))),
-        ),
-        (draw(strategies.price_histories), WorkspaceStream("price", "m")),
-    ]
-    for events, stream in lasting:
-        drawn += [(stream, event) for event in events]
-    order = draw(st.permutations(range(len(drawn)))) if len(drawn) < 20 else range(len(drawn))
-    made = []
-    for number in order:
-        stream, event = drawn[number]
-        data = bytes(record(event, "").data)
-        actor = draw(st.sampled_from(["ada", "bob", "person"]))
-        made.append(happened(event.tag, data, number, stream, actor=actor, run="r"))
-    return made
-
-
-others = st.builds(
-    happened,
-    st.sampled_from(
-        ["step.failed.v1", "message.added.v1", "board.put.v1", "run.scored.v1", "x.v9"]
-    ),
-    st.dictionaries(strategies.text, strategies.json_values, max_size=3),
-    st.integers(1000, 9999),
-    st.sampled_from(_streams),
-    actor=st.sampled_from(["bob", "eve", "person"]),
-)
-
-
-@pytest.mark.thorough(quick="roles/test_noninterference.py::test_no_role_learns_of_hidden_events")
-@given(histories(), st.data())
-def test_what_is_not_seen_leaves_no_trace(events, data):
-    """Removing, changing or adding unseen events changes no byte of a view."""
-    before = list(view(SOME, events, KEY))
-    kept = [event for event in events if judge(SOME, event.facts).visible]
-    changed: list[UnjudgedEvent] = []
-    unseen = others.filter(lambda each: not judge(SOME, each.facts).visible)
-    for event in kept:
-        changed += data.draw(st.lists(unseen, max_size=2))
-        changed.append(event)
-    changed += data.draw(st.lists(unseen, max_size=2))
-    after = list(view(SOME, changed, KEY))
-    assert bytes_of(after) == bytes_of(before)
-    assert served(after) == served(before)
-    assert [number for number, _ in before] == list(range(1, len(kept) + 1))
-
-
-@given(strategies.agent_histories, st.lists(st.integers(1, 5), min_size=40, max_size=40))
-def test_the_number_of_steps_is_not_revealed(events, gaps):
-    """A view does not depend on how many unseen steps an agent made."""
-    rules = RoleDefined(
-        sees=(RoleRule("some", ("step.failed", "step.in_doubt", "decision.made", "message.added")),)
-    )
-    numbers = [sum(gaps[:count]) for count in range(len(gaps))]
-
-    def with_gaps(data: dict[str, Any]) -> dict[str, Any]:
-        out = dict(data)
-        for name in ("step", "parent", "reused"):
-            if isinstance(out.get(name), int):
-                out[name] = numbers[out[name]]
-        if "after" in out:
-            out["after"] = [numbers[each] for each in out["after"]]
-        return out
-
-    def shown_with(change: Any) -> bytes:
-        return bytes_of(
-            list(
-                view(
-                    rules,
-                    [
-                        happened(each.tag, change(json.loads(bytes(record(each, "").data))), n)
-                        for n, each in enumerate(events)
-                    ],
-                )
-            )
-        )
-
-    assert shown_with(with_gaps) == shown_with(dict)
-
-
-def test_references_to_what_is_not_seen_are_left_out():
-    """Steps count from 1 as they come into sight; inputs and steps not seen are not named."""
-    rules = RoleDefined(sees=(RoleRule("r", ("step.failed", "decision.made")),))
-    failed = {"step": 17, "error": {"type": "E", "message": ""}, "digest": "d"}
-    decision = {
-        "question": "?",
-        "selected": "a",
-        "fingerprint": "f",
-        "scope": "/0.1",
-        "inputs": ["e1", "e2", "c1", "c2", "e9"],
-        "after": [16, 17, 18],
-    }
-    events = [
-        happened("step.failed.v1", failed, 1),
-        happened("step.completed.v1", {"step": 18, "result": 1, "digest": "d"}, 2),
-        happened("decision.made.v1", decision, 3),
-    ]
-    [(_, first), (number, second)] = view(rules, events)
-    assert json.loads(bytes(first.data)) == failed | {"step": 1}
-    assert number == 2
-    assert json.loads(bytes(second.data)) == {
-        "question": "?",
-        "selected": "a",
-        "inputs": ["e1", "c1"],
-        "after": [1],
-    }
-
 
 def test_who_sees_everything_sees_the_record_as_it_is():
     """No byte is changed for a role of all kinds without masks; not of unknown or sealed data."""
@@ -211,14 +84,6 @@ def test_who_sees_everything_sees_the_record_as_it_is():
     masks = (Mask("m", ("step.completed",), ("result",)),)
     less = msgspec.structs.replace(rules, masks=masks)
     assert [bytes(line.data) for _, line in view(less, events)] == [b'{"step":1}']
-
-
-def test_a_role_without_rules_is_shown_nothing():
-    """A role without rules is shown nothing, whether it is undefined or withdrawn."""
-    events = [happened("step.failed.v1", {"step": 1})]
-    assert list(view(None, events)) == []
-    assert list(view(check.RoleState().rules, events)) == []
-    assert served(view(None, events)) == served([])
 
 
 # ---------------------------------------------------------------- values
@@ -407,14 +272,6 @@ def test_a_hash_needs_a_key_whatever_the_data():
     verdict = judge(SOME, Facts(tag="message.added.v1", stream=RunStream("r"), role="writer"))
     with pytest.raises(BadValue, match="none is given"):
         shown(verdict, b"{}")
-
-
-def test_the_hash_is_of_the_key():
-    """Another key gives another digest: without the key it cannot be guessed."""
-    event = happened("message.added.v1", {"role": "user", "content": "yes", "fingerprint": "f"})
-    views = [bytes_of(list(view(SOME, [event], key))) for key in (KEY, KEY[::-1])]
-    assert views[0] != views[1]
-    assert agent.MessageAdded.tag == event.facts.tag
 
 
 def test_bytes_are_stable():
