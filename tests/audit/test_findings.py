@@ -13,13 +13,16 @@ import pytest
 import hansard
 from hansard.domain.events import Recorded
 from hansard.domain.experiment import ExperimentRegistered, Metric, PlannedArm
-from hansard.domain.ids import RunStream
+from hansard.domain.ids import AgentStream, RunStream
+from hansard.domain.roles.model import May, RoleDefined, RoleRule
 from hansard.domain.run import RunScored
 from tests.audit.planted import Planted, kill
+from tests.audit.planted import plant as plant_faults
 from tests.audit.support import Audited
-from tests.audit.test_tour import statements
 from tests.cli.planting import commit, plant
+from tests.examples.support import TRADING, new_desk
 from tests.real.support import write
+from tests.team.forging import forged, message, message_added, publish
 
 pytestmark = pytest.mark.slow
 
@@ -38,27 +41,6 @@ def test_each_planted_fault_is_reported_by_its_view_alone(planted: Planted):
     assert planted.place.findings() == {
         run: {EXPECTED[about]} for run, about in planted.about.items()
     }
-
-
-@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_reported_alone")
-def test_a_finding_says_its_values(planted: Planted):
-    """The sentence holds the figures that it was found by, and its address leads to an event."""
-    place = planted.place
-    by_kind = {row["kind"]: row for row in place.rows("SELECT * FROM findings(0.01)")}
-    costs = place.rows("SELECT cost FROM steps WHERE run = 'ask-1' ORDER BY step")
-    claimed = place.value("SELECT value FROM outcomes WHERE run = 'ask-1'")
-    assert f"total_cost is {claimed}" in by_kind["cost"]["fact"]
-    total = round(sum(row["cost"] for row in costs), 10)
-    assert f"add up to {total}: {round(total - claimed, 10)} more" in by_kind["cost"]["fact"]
-    assert (
-        "6 attempts and is completed; the last error before: ConnectionRefusedError: 503"
-        in (by_kind["storm"]["fact"])
-    )
-    assert "1 of the 5 runs of arm short began up to 7" in by_kind["late starts"]["fact"]
-    at = {row["address"]: row["run"] for row in by_kind.values()}
-    query = "SELECT position || '.' || event_index AS address, run FROM events"
-    events = [(row["address"], row["run"]) for row in place.rows(query) if row["address"] in at]
-    assert sorted(events) == sorted(at.items())
 
 
 def test_every_query_of_the_tour_runs(planted: Planted):
@@ -189,14 +171,14 @@ def test_findings_are_folded_and_filtered(home: Path):
     assert choice == "--happened RESULT or --did-not-happen)"
     done = place.call(*shlex.split(command)[1:], "--did-not-happen")
     assert (done.code, place.call("audit", "--kind", "in doubt").code) == (0, 0), done.err
-    for options, message in (
+    for options, error in (
         (("--kind", "x"), "no kind of finding has the name 'x': there are "),
         (("--severity", "x"), "no severity has the name 'x': there are high, medium and low"),
         (("--experiment", "x"), "no experiment has the name 'x': there is none"),
     ):
         done = place.call("audit", *options)
         assert done.code not in (0, 1)
-        assert message in done.err
+        assert error in done.err
 
 
 @pytest.mark.thorough(quick="test_each_planted_fault_is_reported_by_its_view_alone")
@@ -475,3 +457,86 @@ def test_what_the_log_holds_and_no_table_takes(home: Path):
         f"has {ends['hole'] + 1} events, and their versions go from 1 to {last}"
         in (gaps["hole"]["fact"])
     )
+
+
+# ------------------------------------------------------------ the tour of examples/audit.sql
+
+
+TOUR = Path(__file__).parents[2] / "examples" / "audit.sql"
+
+
+def statements() -> list[tuple[str, str]]:
+    """Return each question: the sentence before it, and its SQL."""
+    questions = []
+    for block in TOUR.read_text(encoding="utf-8").split("\n\n"):
+        lines = block.strip().splitlines()
+        words = " ".join(line.removeprefix("--").strip() for line in lines if line[:2] == "--")
+        sql = "\n".join(line for line in lines if line[:2] != "--")
+        if sql:
+            questions.append((words, sql.removesuffix(";")))
+    return questions
+
+
+def office(place: Audited) -> None:
+    """Record a team with a waiting, a refused and an unanswered agent, and one forged commit."""
+    with hansard.connect(place.workspace, data_dir=place.home) as record:
+        sees = RoleRule(name="all", kinds=("**",))
+        record.roles.apply("clerk", RoleDefined(sees=(sees,), may=May(kinds=("message.added",))))
+        asks = [hansard.ask_first(tool="post", timeout_s=0.2)]
+        with (
+            record.run("office", run="office-1", agent="ada", role="boss", gate=asks) as ada,
+            record.run(run="office-1", agent="cyd", role="clerk") as cyd,
+        ):
+            ada.team.add("Read", task="read")
+            ada.team.add("Write", waits_for=["read"], task="write")
+            mine = ada.team.claim()
+            assert mine is not None
+            ada.team.complete(mine)
+            ada.team.claim()
+            with pytest.raises(hansard.Blocked):
+                ada.tool(effects="once", name="post")(lambda: None)()
+            with pytest.raises(hansard.Blocked):
+                cyd.board.put("plan", 1)
+        stream = AgentStream("office-1", "clerk", "cyd")
+        version = record.state("office-1").vector[str(stream)] + 1
+        made = (stream, forged(version, message_added(), by="ada", epoch=1))
+        publish(place.home, message(place.workspace, version, made))
+
+
+@pytest.fixture(scope="module")
+def trade(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    """Return the trading example, killed and settled, and runs with one fault each."""
+    place = Audited(home, "tour")
+    plant_faults(place, tmp_path_factory.mktemp("chats"), honest=False)
+    empty = tmp_path_factory.mktemp("texts")
+    desk = new_desk(TRADING, tmp_path_factory.mktemp("desk"), empty, home, "tour")
+    desk.start(kill_at="return enter_in_book")
+    assert desk.start().returncode != 0
+    desk.settle()
+    done = desk.start()
+    assert done.returncode == 0, done.stderr
+    office(place)
+    return place
+
+
+@pytest.mark.thorough(quick="audit/test_findings.py::test_every_query_of_the_tour_runs")
+def test_every_question_is_answered(trade: Audited):
+    """Each answer has rows if such data exists."""
+    questions = statements()
+    answers = trade.answers(*((sql, []) for _, sql in questions))
+    assert [words for (words, _), rows in zip(questions, answers, strict=True) if not rows] == []
+
+
+@pytest.mark.thorough
+def test_the_answers_are_those_of_the_trade(trade: Audited):
+    """The settled order is reported as settled; at the decision no order was known."""
+    queries = {
+        key: next(sql for words, sql in statements() if words.startswith(key))
+        for key in ("What did a person do", "What was known when", "Where did somebody")
+    }
+    person, known, over = trade.answers(*((sql, []) for sql in queries.values()))
+    assert [(row["run"], row["what"]) for row in person] == [("trade-1", "settled")]
+    assert {row["tool"] for row in known} == {"daily_prices", "moving_average", "judge"}
+    assert {row["status"] for row in known} == {"completed"}
+    assert [(row["kind"], row["run"]) for row in over] == [("settled", "trade-1")]
+    assert "trade-1" not in trade.findings()
