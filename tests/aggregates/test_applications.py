@@ -9,7 +9,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 import pytest
-from eventsourcing.application import AggregateNotFoundError, Application
+from eventsourcing.application import Application
 from eventsourcing.domain import Aggregate, event
 from eventsourcing.persistence import IntegrityError, InterfaceError, Tracking
 from eventsourcing.popo import POPOTrackingRecorder
@@ -46,37 +46,6 @@ def tags(app: Application[UUID]) -> list[str]:
         names += [each.topic.rpartition(".")[2] for each in page]
         start = page[-1].id + 1
     return names
-
-
-@pytest.mark.thorough(quick="test_a_single_threaded_runner_follows_the_same_log")
-def test_an_application_and_sessions_share_one_log(record: Record, call: Call):
-    """Each gets the other's saves; the notification log has both in log order."""
-    with record.application(Book) as app:
-        named = app.open("ada")
-        with record.run("w", agent="ada", role="writer") as session:
-            account = session.get(Account, named)
-            order = Order("SYN", 1, Decimal(10))
-            account.pay(Decimal(10), order.id)
-            session.save(account, order)
-            assert app.repository.get(named) == account
-            late: Account = app.repository.get(named, version=2)
-            late.credit(Decimal(1))
-            with pytest.raises(IntegrityError):
-                app.save(late)
-            account = app.repository.get(named)
-            account.credit(Decimal(5))
-            [recording] = app.save(account)
-            assert session.get(Account, named).balance == 95
-        assert tags(app) == ["Opened", "Credited", "Paid", "Placed", "Credited"]
-        assert app.recorder.max_notification_id() == recording.notification.id
-        with pytest.raises(AggregateNotFoundError):
-            app.repository.get(Account.create_id("nobody"))
-    rows = record.sql(
-        "SELECT tag, run IS NULL, agent FROM domain_events WHERE aggregate = 'account' "
-        "ORDER BY version"
-    ).rows
-    assert tuple(rows[0]) == ("account-opened.v1", True, "Book")
-    assert call("check").code == 0
 
 
 def test_snapshots_of_the_library_are_used(record: Record):

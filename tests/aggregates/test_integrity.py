@@ -1,5 +1,6 @@
 """Rights to change an aggregate: `hansard check`, readers and tables agree on what counts."""
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 
 import hansard
+from hansard import testing
 from hansard.bus import subjects
 from hansard.bus.commits import encode
 from hansard.client.record import Record
@@ -15,8 +17,12 @@ from hansard.domain.aggregate_types import AggregateChanged, stream_of
 from hansard.domain.events import Actor, Tx
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.values import dump
+from tests.agents.twins import TwinRecord
 from tests.aggregates.book import Account, Order
+from tests.aggregates.test_applications import Book, tags
+from tests.aggregates.test_session import changes, head
 from tests.cli.planting import commit, publish_raw
+from tests.cli.support import Call
 from tests.exchange.support import bring_in, exported, lines_of, log_of
 
 
@@ -114,3 +120,109 @@ def test_a_run_brings_the_aggregates_it_saved_and_who_saved_them_before(
         "w", run="new", agent="ada", role="writer", workspace=other, data_dir=data_dir
     ) as session:
         assert session.get(Account, account.id).balance == 80
+
+
+# ------------------------------------------------------------ aggregates outlive runs
+
+
+async def test_a_fork_that_shadows_effects_saves_nothing(record: TwinRecord):
+    """Saves of the parent after the cut are reused; a save that it never made is shadowed."""
+    async with record.run(run="r") as session:
+        account = Account("ada")
+        await session.save(account)
+        await session.checkpoint("opened")
+        account.credit(Decimal(5))
+        await session.save(account)
+    fork = await record.fork("r", at="ada@4")
+    before = await changes(record, account.id)
+    async with record.run(run=fork) as session:
+        account = Account("ada")
+        await session.save(account)
+        await session.checkpoint("opened")
+        account.credit(Decimal(5))
+        assert await session.save(account) == [2]
+        account.credit(Decimal(6))
+        with pytest.raises(hansard.errors.ShadowedEffect):
+            await session.save(account)
+        assert (await session.get(Account, account.id)).balance == 5
+    assert await changes(record, account.id) == before
+    assert len(before) == 2
+
+
+async def test_a_fork_whose_effects_are_live_saves(record: TwinRecord):
+    """The fork saves the next version of the parent's aggregate."""
+    async with record.run(run="r") as session:
+        account = Account("ada")
+        await session.save(account)
+    at = await head(record)
+    fork = await record.fork("r", at=at, effects="live")
+    async with record.run(run=fork) as session:
+        account = Account("ada")
+        await session.save(account)
+        account.credit(Decimal(6))
+        assert await session.save(account) == [2]
+    assert [each.run for each in await changes(record, account.id)] == ["r", fork]
+
+
+# ------------------------------------------------------------ in memory
+
+
+def test_the_log_in_memory_has_them_too():
+    """Saved and got, raced for, replayed, and by an application."""
+    memory = testing.Memory()
+    with memory.record() as record:
+        with record.run("w", run="r", agent="ada", role="writer") as session:
+            account = Account("ada")
+            assert session.save(account) == [1]
+            late = session.get(Account, account.id)
+            account.credit(Decimal(5))
+            session.save(account)
+            late.credit(Decimal(6))
+            with pytest.raises(hansard.errors.AggregateConflict):
+                session.save(late)
+            assert session.get(Account, account.id, version=2) == account
+        with record.application(Book) as app:
+            assert app.repository.get(account.id) == account
+            assert tags(app) == ["Opened", "Credited"]
+    with (
+        pytest.raises(hansard.errors.ReplayDiffers),  # it ends before the race
+        memory.record(mode="strict") as record,
+        record.run("w", run="r", agent="ada", role="writer") as session,
+    ):
+        again = Account("ada")
+        session.save(again)
+        assert again.created_on == account.created_on
+        session.get(Account, account.id)
+        again.credit(Decimal(5))
+        session.save(again)
+        assert again == account
+
+
+# ------------------------------------------------------------ aggregates where people look
+
+
+@pytest.mark.thorough(quick="aggregates/test_sql.py::test_a_role_has_what_its_rules_show")
+def test_a_run_s_page_and_trace_have_what_its_steps_did(record: Record, call: Call, tmp_path):
+    """The page has each event, also in a fork; the trace shows the save with its outcome."""
+    with record.run("w", run="one", agent="ada", role="writer") as session:
+        account, order = Account("ada"), Order("SYN", 1, Decimal("12.50"))
+        session.save(account, order)
+        session.get(Account, account.id)
+    with record.run("w", run="two", agent="bob", role="writer") as session:
+        session.save(Account("bob"))
+    record.fork("one")
+    for run in ("one", "fork"):
+        which = "one" if run == "one" else record.sql("SELECT run FROM lineage").rows[0][0]
+        done = call("run", "html", which, "--output", tmp_path / f"{run}.html")
+        assert done.code == 0, done.err
+        text = (tmp_path / f"{run}.html").read_text()
+        assert "account-opened.v1" in text
+        assert "order-placed.v1" in text
+        assert f"aggregate/{order.id}" in text
+        assert "/bob" not in text
+    lines = [json.loads(line) for line in call("run", "trace", "one", "--json").out.splitlines()]
+    assert [line["tool"] for line in lines] == ["aggregate.save", "aggregate.get"]
+    assert lines[0]["arguments"]["aggregates"][1]["events"][0]["event"] == "order-placed.v1"
+    assert lines[0]["result"]["saved"][1]["id"] == str(order.id)
+    assert lines[1]["result"] == {"aggregate": "account", "id": str(account.id), "version": 1}
+    assert "order-placed.v1" in call("run", "trace", "one").out

@@ -327,31 +327,41 @@ def test_check_knows_that_a_cause_may_be_elsewhere(home, workspace, call):
     assert call(workspace, "check", "--json").code == 1
 
 
+def changed_while_it_is_read(home, into, path, change):
+    """Import a file, and change it before each batch is stored; return tally and bad record."""
+    reports = Reports()
+
+    async def bring_in(opened):
+        real = opened.log.append_bulk
+
+        async def spoil(appends):
+            change()
+            return await real(appends)
+
+        opened.log.append_bulk = spoil
+        return await reader.import_events(opened, path, reports)
+
+    tally = in_workspace(home, into, bring_in)
+    [bad] = reports.bads
+    assert "the file was changed while it was read" in bad.reason
+    return tally, bad
+
+
 def test_a_file_that_changes_while_it_is_read(home, zoo: Zoo, workspace, tmp_path, monkeypatch):
     """Damage after the check is reported by its line, and a beginning is stored."""
     path = tmp_path / "x.jsonl"
     data = exported(home, "zoo", zoo.runs["team"])
     path.write_bytes(data)
     monkeypatch.setattr(reader, "BATCH_COMMITS_MAX", 1)
-    reports = Reports()
 
-    async def change(opened):
-        real = opened.log.append_bulk
+    def spoil():
+        with path.open("r+b") as file:
+            file.seek(len(data) - 9)
+            file.write(b"0000")
+            file.seek(-900, 2)
+            file.write(b"~")
 
-        async def spoil(appends):
-            with path.open("r+b") as file:
-                file.seek(len(data) - 9)
-                file.write(b"0000")
-                file.seek(-900, 2)
-                file.write(b"~")
-            return await real(appends)
-
-        opened.log.append_bulk = spoil
-        return await reader.import_events(opened, path, reports)
-
-    in_workspace(home, workspace, change)
-    [bad] = reports.bads
-    assert "the file was changed while it was read" in bad.reason
+    _, bad = changed_while_it_is_read(home, workspace, path, spoil)
     assert bad.line == data.count(b"\n", 0, len(data) - 900) + 1
     stored = [s.body for s in log_of(home, workspace)]
     bodies = [line["body"].encode() for line in lines_of(data) if line["kind"] == "commit"]
@@ -366,21 +376,7 @@ def test_a_file_that_is_cut_while_it_is_stored(home, zoo: Zoo, workspace, tmp_pa
     path.write_bytes(data)
     half = data.rindex(b"\n", 0, len(data) // 2) + 1
     monkeypatch.setattr(reader, "BATCH_COMMITS_MAX", 1)
-    reports = Reports()
-
-    async def change(opened):
-        real = opened.log.append_bulk
-
-        async def cut(appends):
-            os.truncate(path, half)
-            return await real(appends)
-
-        opened.log.append_bulk = cut
-        return await reader.import_events(opened, path, reports)
-
-    tally = in_workspace(home, workspace, change)
-    [bad] = reports.bads
-    assert "the file was changed while it was read" in bad.reason
+    tally, bad = changed_while_it_is_read(home, workspace, path, lambda: os.truncate(path, half))
     assert "of its export is gone" in bad.reason
     assert (tally.bad, tally.runs) == (1, 0)
     assert log_of(home, workspace)

@@ -1,11 +1,7 @@
 """`hansard import`: arguments, output and exit codes."""
 
 import json
-import os
-import pty
 import random
-import subprocess
-import sys
 
 import pytest
 from msgspec.structs import replace
@@ -15,7 +11,6 @@ from hansard.cli.exchange import _path
 from hansard.domain.errors import BadValue
 from hansard.ext.importers.chat import Message, Record
 from hansard.ext.importers.sources import SEE
-from tests.cli.support import environment
 from tests.conftest import ROOT
 from tests.importers.support import (
     answer,
@@ -275,37 +270,6 @@ def test_off_a_terminal_there_is_no_progress(start, file):
     out, err = child.communicate(timeout=170)
     assert (child.returncode, err) == (0, b"")
     assert out.count(b"\n") == 1
-
-
-@pytest.mark.thorough(quick="test_off_a_terminal_there_is_no_progress")
-def test_on_a_terminal_a_bar_shows_how_far_it_is(home, workspace, tmp_path):
-    """The bar, and bad records above it, go to stderr; stdout has the summary alone."""
-    path = written(tmp_path / "a.jsonl", [*GOOD, {"bad": 1}])
-    master, slave = pty.openpty()
-    argv = ["-w", workspace, "import", "chat-jsonl", str(path)]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "hansard", *argv],
-        env=environment(home, TERM="xterm"),
-        stdout=subprocess.PIPE,
-        stderr=slave,
-    )
-    os.close(slave)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(master, 65_536)
-        except OSError:  # Linux's way to say that the other end is closed
-            break
-        if not piece:
-            break
-        shown += piece
-    out, _ = child.communicate(timeout=170)
-    os.close(master)
-    assert child.returncode == 1
-    assert b"chat-jsonl" in shown
-    assert b"%" in shown
-    assert f"{path.name}:6: ".encode() in shown
-    assert out.startswith(b"5 runs")
 
 
 def test_control_characters_of_a_record_are_shown_not_obeyed(bring_in, tmp_path):

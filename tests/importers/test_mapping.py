@@ -363,16 +363,6 @@ def test_what_is_not_known_is_not_assigned():
     assert life({"messages": [], "trial": 0}).assigned == RunAssigned(trial=0)
 
 
-def test_the_importer_fills_in_what_a_record_does_not_say():
-    """--experiment and --arm fill gaps, and are refused where the record differs."""
-    given_ = ImportDefaults("e", "a")
-    assert life(chat(), given_).assigned == RunAssigned(experiment="e", arm="a")
-    assert made(chat(), given_).run == made(chat(experiment="e", arm="a")).run
-    assert made(chat(experiment="e"), given_).run == made(chat(), given_).run
-    with pytest.raises(BadValue, match="leave out --experiment"):
-        made(chat(experiment="f"), given_)
-
-
 @pytest.mark.parametrize(
     ("outcome", "status", "scores"),
     [
