@@ -15,7 +15,7 @@ from hansard.broker.lease import join
 from hansard.bus import marks
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Recorded
-from hansard.domain.ids import KeyStream, StreamId, WorkspaceStream
+from hansard.domain.ids import KeyStream, StreamId
 from tests.cli.planting import commit, plant
 from tests.cli.support import Call, Ran
 from tests.damage.conftest import BOUND_S, STEPS, STEPS_OLDER, marked, steps, stopped
@@ -356,24 +356,6 @@ LATER = Recorded("plan.imagined.v9", str(uuid4()), msgspec.Raw(b"{}"))
 def planted(home: Path, stream: StreamId) -> None:
     """Plant a commit whose version 1 is missing."""
     plant(home, "lab", (stream, commit(2, LATER)))
-
-
-@pytest.mark.thorough(quick="contract/test_jetstream_holes.py::test_a_stream_that_begins_late")
-def test_a_stream_without_its_first_version(tmp_path: Path):
-    """This holds for shared and lasting state; other runs can be read."""
-    home = tmp_path / "data"
-    with hansard.connect(workspace="lab", data_dir=home, durability="relaxed") as record:
-        for run in ("whole", "torn"):
-            with record.run("w", run=run, agent="a", role="r") as session:
-                session.board.put("plan", "x")
-        planted(home, KeyStream("torn", "other"))
-        with pytest.raises(Corrupt, match=r"version 1 is missing: position .* has version 2"):
-            record.state("torn")
-        assert record.state("whole").agents
-        record.prompts.add("p", "text")
-        planted(home, WorkspaceStream("prompt", "q"))
-        with pytest.raises(Corrupt, match="stream prompt/q: version 1 is missing"):
-            record.prompts.list()
 
 
 def test_a_fork_goes_on_from_its_parent(tmp_path: Path):

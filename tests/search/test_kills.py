@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from hansard.projections.full_text import Question, ask
 from tests.faults._warm import Process, start
 from tests.search.support import brought_up, content, grow, place_of, rebuilt
 
@@ -106,27 +105,3 @@ from tests.search.support import rebuilt
 runner.BATCH_EVENTS_MAX = 200
 rebuilt(Path(sys.argv[1]), sys.argv[2])
 """
-
-
-@pytest.mark.thorough(quick="search/test_search.py::test_a_reader_sees_one_moment")
-@pytest.mark.timeout(120)
-def test_who_searches_while_it_is_written_sees_whole_batches(home: Path, workspace: str):
-    """An answer's position and matches belong to one moment, however fast the index grows."""
-    grow(home, workspace, 0, 1_000)
-    place, question = place_of(home, workspace), Question(words="many")
-    child = _start(home, workspace)
-    positions: list[int] = []
-    while child.poll() is None:
-        answer = ask(place, question)
-        if answer is None:
-            time.sleep(0.002)
-            continue
-        assert len(answer.hits) == answer.position // 2
-        assert all(hit.position <= answer.position for hit in answer.hits)
-        positions.append(answer.position)
-    assert child.returncode == 0
-    assert positions == sorted(positions)
-    assert len({*positions} - {0, 2_000}) >= 2
-    last = ask(place, question)
-    assert last is not None
-    assert (last.position, len(last.hits)) == (2_000, 1_000)

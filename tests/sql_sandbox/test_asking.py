@@ -10,7 +10,7 @@ from statistics import quantiles
 
 import pytest
 
-from hansard.projections.errors import Behind, QueryFailed, SqlBusy, SqlClosed, SqlError, TooCostly
+from hansard.projections.errors import QueryFailed, SqlBusy, SqlClosed, SqlError, TooCostly
 from hansard.projections.sql_sandbox.rows import Bounds, Limits
 from hansard.projections.sql_sandbox.sandbox import NICE_MAX, SLOW_NICE, Door
 from hansard.projections.table_files import TableFiles
@@ -188,28 +188,6 @@ def test_answers_are_cut_where_they_are_too_large(asker: Asker):
     assert (huge.rows, huge.cut) == (0, "bytes")
 
 
-@pytest.mark.thorough(quick="sql_sandbox/test_sql.py::test_it_answers_as_of_the_head")
-async def test_it_follows_what_is_published(tmp_path: Path):
-    """Each answer is of the newest generation; after a rebuild there is none until the next
-    publication.
-    """
-    place = TableFiles.of(tmp_path, "w")
-    async with Door(place, Bounds(workers_max=1, spares=0)) as door:
-        with pytest.raises(SqlClosed, match="nothing is published"):
-            await door.ask(COUNT)
-        for count in (3, 5, 9):
-            await asyncio.to_thread(fill_place, place, count)
-            answer = await door.ask(COUNT, wait_for=count)
-            assert (answer.position, list(answer.tuples())) == (count, [(count,)])
-        with pytest.raises(Behind):
-            await door.ask(COUNT, wait_for=10, wait_s=0.1)
-        place.withdraw()
-        with pytest.raises(SqlClosed, match="nothing is published"):
-            await door.ask(COUNT)
-    with pytest.raises(SqlClosed):
-        await door.ask(COUNT)
-
-
 @pytest.mark.slow
 async def test_a_damaged_generation_is_reported(tmp_path: Path):
     """A damaged generation is an error with a remedy."""
@@ -226,10 +204,3 @@ async def test_a_damaged_generation_is_reported(tmp_path: Path):
     async with Door(place, Bounds(workers_max=1, spares=0)) as door:
         with pytest.raises(SqlClosed, match="cannot be opened"):
             await door.ask(COUNT)
-
-
-@pytest.mark.thorough(quick="test_more_questions_than_workers_wait_or_are_turned_away")
-def test_several_at_once_are_answered_each(asker: Asker):
-    """No answer goes to another question."""
-    futures = [asker.later(f"SELECT {n} AS n, count(*) FROM range({n})") for n in range(40)]
-    assert [list(each.result().tuples()) for each in futures] == [[(n, n)] for n in range(40)]

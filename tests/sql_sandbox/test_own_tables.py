@@ -116,23 +116,6 @@ async def test_the_sandbox_stays_closed(lab: Lab, tmp_path: Path):
 @pytest.mark.thorough(
     quick="roles/test_ask.py::test_a_table_of_one_s_own_is_joined_with_what_the_role_sees"
 )
-def test_a_shell_joins_files(data_dir: Path, workspace: str, call: Any, tmp_path: Path):
-    """`--with NAME=FILE` can be repeated; a file that is no table ends with code 2 and says why."""
-    with hansard.connect(workspace, data_dir=data_dir) as record, record.run("w", run="r"):
-        pass
-    [first, second, *_] = files(tmp_path)
-    statement = "SELECT a.cost + b.cost AS sum FROM runs JOIN a USING (run) JOIN b USING (run)"
-    result = call("sql", statement, "--with", f"a={first}", "--with", f"b={second}", "--json")
-    assert (result.code, result.lines) == (0, [{"sum": 3.0}]), result.err
-    for bad, why in (("a", "give NAME=FILE"), (f"runs={first}", "a table of the record")):
-        result = call("sql", "SELECT 1", "--with", bad)
-        assert result.code not in (0, 4)
-        assert why in result.err
-
-
-@pytest.mark.thorough(
-    quick="roles/test_ask.py::test_a_table_of_one_s_own_is_joined_with_what_the_role_sees"
-)
 def test_a_role_sees_no_more_by_a_table_of_its_own(data_dir: Path, tmp_path: Path) -> None:
     """A role joins its own table with what it sees; bad bytes and long ones are refused."""
     house = Served(data_dir, "tables", tmp_path)

@@ -149,23 +149,6 @@ def test_every_type_goes_into_every_format(ask: Call, tmp_path: Path):
     assert (tmp_path / "x.txt").read_text().splitlines()[0].startswith("i  i_1")
 
 
-@pytest.mark.thorough(quick="sql_sandbox/test_written.py::test_all_of_an_answer_is_written")
-def test_pipes_carry_every_format(ask: Call):
-    """Stdout holds only the answer, as bytes."""
-    sql = "SELECT 7 AS x"
-    assert ask(sql, "--format", "csv").out == '"x"\n7\n'
-    arrow = ask(sql, "--format", "arrow").out.encode("latin-1")
-    assert ipc.open_stream(arrow).read_all().to_pylist() == [{"x": 7}]
-    stored = ask(sql, "--format", "parquet").out.encode("latin-1")
-    assert parquet.read_table(pa.BufferReader(stored)).to_pylist() == [{"x": 7}]
-    empty = ask("SELECT 1 AS x WHERE false", "--format", "csv")
-    assert (empty.out, empty.err.split(": ")[1]) == ('"x"\n', "0 rows\n")
-    result = ask("SELECT i FROM range(25_000) t(i)", "--rows", "2", "--format", "arrow")
-    assert result.code == 4
-    cut = ipc.open_stream(result.out.encode("latin-1")).read_all()
-    assert cut.schema.metadata[b"hansard.cut"] == b"rows"
-
-
 @pytest.mark.slow
 def test_a_question_comes_from_anywhere(ask: Call, tmp_path: Path):
     """The query is an argument, a file or a pipe; two at once, or none, is an error."""
