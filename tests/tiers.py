@@ -43,7 +43,7 @@ APART = (
     "tests/test_docs.py",
     "tests/test_benchmarks.py",
     "tests/examples_migration/test_steps.py",
-    "tests/statistics/test_calibration.py",
+    "tests/statistics/test_null_rounds.py",
 )
 """Files of few tests that take long and share nothing: begun first, and a worker takes one test."""
 
@@ -88,8 +88,8 @@ LONG = (
     "tests/integrations/mcp/test_http_clients.py",
     "tests/memory/test_meetings.py",
     "tests/memory/test_injected.py",
-    "tests/importers/test_kill.py",
-    "tests/aggregates/test_example.py",
+    "tests/importers/test_sessions.py",
+    "tests/aggregates/test_kill.py",
     "tests/real/test_research_team.py",
     "tests/real/test_figures.py",
     "tests/real/test_prompts.py",
@@ -99,7 +99,7 @@ LONG = (
 """Files that take long with few tests, or wait a lot: begun first, in this order."""
 
 
-WITH = {"tests/test_reference.py": "tests/frameworks"}
+WITH = dict.fromkeys(("tests/test_reference.py", "tests/test_public.py"), "tests/frameworks")
 """Files for the worker of another folder, as both import every framework, for seconds."""
 
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import sys
 from pathlib import Path
 
 import pytest
 
+import hansard
+from hansard.ext.frameworks import quickstart
+from hansard.ext.frameworks.quickstart import FRAMEWORKS
+from tests.cli.support import Call
+from tests.faults._warm import python
 from tests.frameworks.killing import is_killed, lines, program
 from tests.integrations.packages import forked_with
 
@@ -78,3 +86,61 @@ def test_a_mail_whose_outcome_is_unknown_is_not_sent_again(
     assert all(error in stopped.stderr for error in errors), stopped.stderr
     assert lines(tmp_path, "mails").count(sent) == 1
     assert lines(tmp_path, "models") == models
+
+
+# ------------------------------------------------------------ `hansard quickstart`
+
+
+LINES_MAX = 40
+"""Longest agent, in lines: it is to be read at a glance."""
+
+
+@pytest.mark.slow(cases=1)
+@pytest.mark.parametrize("name", [name for name, each in FRAMEWORKS.items() if each.version])
+def test_an_agent_killed_after_its_mail_sends_a_second_one_only_without_hansard(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Two mails against one, and both versions end with the same answer."""
+    monkeypatch.setattr(sys, "executable", python())
+    answer = call("quickstart", name, "--dir", tmp_path, "--json")
+    assert answer.code == 0, answer.err
+    report = json.loads(answer.out)
+    assert (report["without"]["mails"], report["recorded"]["mails"]) == (2, 1)
+    assert report["without"]["answer"] == report["recorded"]["answer"] == quickstart.DONE
+    assert report["recorded"]["requests"] < report["without"]["requests"]
+    source = (tmp_path / "recorded" / "agent.py").read_text()
+    assert len(source.splitlines()) < LINES_MAX
+    compile(source, "agent.py", "exec")
+
+
+def test_frameworks_are_listed_and_an_unknown_one_is_refused(call: Call, tmp_path: Path) -> None:
+    """The list has versions; the refusal names the nearest framework, and writes nothing."""
+    listed = call("quickstart", "--list", "--json").lines
+    assert {each["framework"] for each in listed} == {*FRAMEWORKS}
+    refused = call("quickstart", "pydantic", "--dir", tmp_path / "x")
+    assert refused.code == 2
+    assert "pydantic-ai" in refused.err
+    assert call("quickstart").code == 2
+    assert not (tmp_path / "x").exists()
+
+
+# ------------------------------------------------------------ extras
+
+
+PACKAGES = {
+    "pydantic_ai": ("pydantic_ai.agent", "pydantic-ai"),
+    "openai_agents": ("agents.models", "openai-agents"),
+    "agent_framework": ("agent_framework", "agent-framework"),
+}
+
+
+@pytest.mark.parametrize("adapter", PACKAGES)
+def test_a_missing_framework_is_an_error_that_names_the_extra(
+    adapter: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The message has the command that installs it."""
+    module, extra = PACKAGES[adapter]
+    monkeypatch.delitem(sys.modules, f"hansard.ext.frameworks.{adapter}", raising=False)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(hansard.errors.ExtraMissing, match=rf"pip install '.\[{extra}\]"):
+        importlib.import_module(f"hansard.ext.frameworks.{adapter}")

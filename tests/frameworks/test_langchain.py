@@ -61,7 +61,15 @@ def shell(data_dir: Path, workspace: str, tmp_path: Path) -> Run:
     return program("langchain_agent.py", data_dir, workspace, tmp_path)
 
 
-@pytest.mark.parametrize("client", ["sync", "async"])
+@pytest.mark.parametrize(
+    "client",
+    [
+        "async",
+        pytest.param(
+            "sync", marks=pytest.mark.thorough(quick="test_a_killed_agent_resumes_with_one_effect")
+        ),
+    ],
+)
 def test_a_killed_agent_resumes_with_one_effect(
     shell: Run, record: hansard.Record, provider: Provider, tmp_path: Path, client: str
 ):

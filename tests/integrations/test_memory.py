@@ -20,6 +20,7 @@ from hansard.domain.approval import ApprovalStatus
 from tests.integrations.packages import imported
 from tests.memory.portable.test_harnesses import SKILL
 from tests.memory.upkeep.test_reflect import INJECTED
+from tests.structure.test_answers import names
 
 pytestmark = pytest.mark.slow
 
@@ -320,3 +321,10 @@ def test_a_model_that_gets_it_wrong_three_times_is_advised_to_ask(record):
     assert all(each["is_error"] for each in results)
     assert ["ask the user" in str(each) for each in results] == [False, False, True]
     assert record.memory("agent/writer").entries() == []
+
+
+def test_each_method_of_the_tool_is_there_in_both_clients() -> None:
+    """And neither has one that the other lacks."""
+    from hansard.ext.memory import anthropic_tool  # noqa: PLC0415 -- it imports anthropic
+
+    assert names(anthropic_tool.AsyncMemoryTool) == names(anthropic_tool.MemoryTool)

@@ -11,6 +11,7 @@ imports `a.b._c`, or `_d` from `a.b.c`, must itself stand within `a.b`.
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -65,6 +66,12 @@ def sources(folder: Path = ROOT / "src") -> dict[str, Path]:
         parts = path.relative_to(folder).with_suffix("").parts
         files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return files
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """Return a file as a tree."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def drawn() -> House:
@@ -138,7 +145,7 @@ def circles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
 def private(files: dict[str, Path], packages: set[str]) -> Iterator[Private]:
     """Yield each use of a private name of a package from outside of it."""
     for importer, path in files.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parsed(path)
         here = importer if importer in packages else importer.rpartition(".")[0]
         for node in statements(tree):
             for taken in _taken(node):
