@@ -5,6 +5,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ import pytest
 import hansard
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles as Tables
-from tests.compare.conftest import EVIL, TASKS, TRIALS
-from tests.real.support import WORKSPACE, CommandOutput, Place
+from tests.compare.conftest import EVIL, TASKS, TRIALS, trial
+from tests.real.support import WORKSPACE, CommandOutput, Place, opened, write
 
 pytestmark = pytest.mark.later
 
@@ -324,3 +325,69 @@ def test_markdown_shows_names_as_they_are(place: Place):
     assert tables[0] == 2 + 3  # the head, the rule, an arm a row
     assert r"\<b\>\|$x\_1$" in text
     assert "**bold against steady: better, by Holm's p " in text
+
+
+# ------------------------------------------------------------ experiments that are not whole
+
+
+@pytest.mark.slow
+def test_open_and_repeated_trials_are_shown_before_the_sizes(data_dir, workspace, call):
+    """Open and doubled trials are reported, and unequal arms without a plan are not."""
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        trials = [("a", n) for n in (*range(12), 0)] + [("b", n) for n in range(2)]
+        for arm, task in trials:
+            with record.run("w", experiment="e", arm=arm, task=f"t{task}", trial=0) as session:
+                run = session.run
+            record.experiments.score(run, {"reward": task % 2}, by="g")
+        with record.run("w", experiment="e", arm="b", task="t2", trial=0):
+            output = call("compare", "e").out
+            lines = call("compare", "e", "--json").lines
+    assert "b against a: not finished: 1 run of b still open: end, resume or settle them" in output
+    assert "No run failed; not finished: b 1 of 3; 1 trial recorded more than once (of a)" in output
+    assert "9 tasks of one arm only and 1 task without a value under an arm left out" in output
+    assert "Units are missing" not in output
+    assert "ended as completed" not in output
+    [row] = [line for line in lines if line["kind"] == "comparison" and line["default"]][:1]
+    assert (row["verdict"], row["arm_open"], row["difference"]) == ("not finished", 1, 0)
+
+
+@pytest.mark.slow
+def test_a_test_that_disagrees_is_named_beside_the_verdict(data_dir, workspace, call):
+    """Five tasks won and none lost of 20: better by the paired t test, not by the exact one."""
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        for arm in "ab":
+            for task in range(20):
+                with record.run("w", experiment="e", arm=arm, task=f"t{task}") as session:
+                    run = session.run
+                record.experiments.score(run, {"reward": float(arm == "b" and task < 5)}, by="g")
+    output = call("compare", "e", "--show", "summary,pairs").out
+    assert "b against a: better, by p 0.0210 (paired t test); the exact McNemar test disagrees" in (
+        output
+    )
+    assert "exact McNemar test p 0.0625, which is on the other side of 0.05: the tests" in output
+    assert "two samples" not in output
+
+
+# ------------------------------------------------------------ impossible times of runs
+
+
+TRIALS_MIN = 6
+
+
+@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_reported_alone")
+def test_latency_is_not_compared_where_all_times_are_equal(tmp_path: Path):
+    """If one arm has one time for all, latency has a sentence and a line, but no figure."""
+    runs = [trial(arm, task, 0) for arm in ("steady", "bold") for task in range(TRIALS_MIN)]
+    for run in runs:
+        for message in run["messages"] if run["arm"] == "bold" else []:
+            message["timestamp"] = "2026-01-01T00:00:01Z"
+    write(tmp_path / "runs.jsonl", runs)
+    with opened(tmp_path / "data") as place:
+        assert place.call("import", "chat-jsonl", str(tmp_path / "runs.jsonl")).code == 0
+        output = place.call("compare", "greeting").out
+        lines = place.call("compare", "greeting", "--json").lines
+    assert "Latency is not compared: all " in output, output
+    assert " times of the 6 runs of arm bold are 2026-01-01 00:00:01." in output
+    assert "latency_ms" not in output
+    assert [line["odd"] for line in lines if line["kind"] == "odd_time"] == ["all equal"]
+    assert not [line for line in lines if line.get("metric") == "latency_ms"]

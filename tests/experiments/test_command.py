@@ -214,34 +214,6 @@ def test_a_run_is_scored_by_hand(call, record):
     assert len(record.state(session.run).life.judged) == 1
 
 
-@pytest.mark.thorough(
-    quick="tests/domain/test_experiment.py::test_a_price_is_stated_once_and_can_be_put_right"
-)
-def test_prices_are_stated_and_listed(call, record):
-    """Prices are per million from a day on; the newest statement for a day is listed."""
-    assert isinstance(record, hansard.Record)
-    since = ("--since", "2024-10-01T02:00:00+02:00", "--source", "price list")
-    command = ("price", "state", "gpt", "input_tokens=2.5", "output_tokens=10", *since)
-    [statement] = call(*command, "--json").lines
-    assert statement["stated"] is True
-    assert "so already" in call(*command).out
-    call("price", "state", "gpt", "output_tokens=12", *since, "--by", "ada")
-    call("price", "state", "other", "input_tokens=1", *since, "--currency", "EUR")
-    lines = call("price", "list", "gpt", "--json").lines
-    assert [(line["usage"], line["amount"], line["stated_by"]) for line in lines] == [
-        ("input_tokens", 2.5, OS_USER),
-        ("output_tokens", 12.0, "ada"),
-    ]
-    assert {line["since"] for line in lines} == {"2024-10-01T00:00:00Z"}
-    shown = call("price", "list")
-    assert shown.code == 0
-    assert [line.split()[0] for line in shown.out.splitlines()[1:]] == ["gpt", "gpt", "other"]
-    for wrong in (["--since", "2024-10-01"], ["--since", "soon"], [*since, "--currency", "euro"]):
-        refused = call("price", "state", "gpt", "input_tokens=1", *wrong)
-        assert (refused.code, refused.out) == (2, ""), wrong
-    assert len(call("price", "list", "--json").lines) == 3
-
-
 def test_the_file_of_the_documentation_is_the_plan_of_its_code(tmp_path):
     """The page says that both are the same plan."""
     page = (ROOT / "docs" / "experiments.md").read_text()

@@ -261,3 +261,58 @@ def test_no_run_gets_an_arm_of_what_changed_meanwhile(data_dir, workspace, regis
                 assert await task == hansard.experiments.Arm("bold", "p 2")
 
     asyncio.run(race())
+
+
+# ------------------------------------------------------------ exports
+
+
+ARMS = ["plain", {"name": "bold", "parameters": {"t": 0.5}}]
+
+
+@pytest.fixture
+def runs(record):
+    """Return two runs of a registered experiment, one of an unregistered one, and one of none."""
+    record.experiments.register("greeting", plan(arms=ARMS))
+    made = []
+    for options in (
+        {"experiment": "greeting", "task": "t-1"},
+        {"experiment": "greeting", "task": "t-2", "arm": "bold"},
+        {"experiment": "loose", "arm": "a"},
+        {},
+    ):
+        with record.run("w", **options) as session:
+            made.append(session.run)
+    record.experiments.stop("greeting", reason="enough")
+    return made
+
+
+@pytest.fixture
+def there(call, workspace):
+    """Run the command line over another workspace; the last `-w` counts."""
+    name = f"{workspace}-b"
+    return lambda *arguments: call("-w", name, *arguments)
+
+
+def test_one_run_takes_only_its_own_plan(call, runs, tmp_path):
+    """An exported run brings only its own plan, a fork its parent's."""
+    path = tmp_path / "a.jsonl"
+    for run, count in ((runs[2], 0), (runs[3], 0), (runs[1], 1)):
+        assert call("export", run, "-o", path).code == 0
+        assert path.read_text().count("experiment.registered.v1") == count
+    child = call("run", "fork", runs[1]).out.strip()
+    assert call("export", child, "-o", path).code == 0
+    assert path.read_text().count("experiment.registered.v1") == 1
+
+
+def test_another_plan_there_is_no_place_for_it(call, there, runs, tmp_path, data_dir, workspace):
+    """Nothing of the file is taken, and the existing plan stays."""
+    path = tmp_path / "a.jsonl"
+    assert call("export", runs[0], "-o", path).code == 0
+    with hansard.connect(f"{workspace}-b", data_dir=data_dir) as record:
+        record.experiments.register("greeting", plan(arms=ARMS, alpha=0.01))
+        refused = there("import", "events", path)
+        assert refused.code == 1
+        assert "experiment/greeting differs here" in refused.err
+        assert "import it into another workspace" in refused.err
+        assert record.runs() == []
+        assert record.experiments.get("greeting").plan == plan(arms=ARMS, alpha=0.01)

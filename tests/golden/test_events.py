@@ -6,14 +6,18 @@ adds a file, `<tag>.full-2.json`, and so does a new tag.
 """
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import msgspec
 import pytest
 
+from hansard.bus import commits, subjects
 from hansard.bus.commits import record, revive
 from hansard.bus.slices import installed
+from hansard.cli.exchange import Schema, schema
 from hansard.domain import run
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import (
@@ -23,8 +27,12 @@ from hansard.domain.events import (
     Encryption,
     Event,
     Recorded,
+    Tx,
     event,
 )
+from hansard.domain.ids import AgentStream, KeyStream, StreamId
+from hansard.domain.label import Confidentiality, Label
+from tests.schemas import validator
 
 FOLDER = Path(__file__).parent / "events"
 FILES = sorted(path.name for path in FOLDER.iterdir())
@@ -179,3 +187,129 @@ def test_no_upcaster_hides_a_type():
     assert UPCASTERS == {}
     core = {tag: cls for tag, cls in REGISTRY.items() if ".ext." not in cls.__module__}
     assert core == OURS
+
+
+# ------------------------------------------------------------ schemas
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "schema"
+EVENTS = Path(__file__).parent / "events"
+
+
+@pytest.mark.parametrize("which", Schema)
+def test_what_is_published_is_what_the_types_say(which: Schema):
+    """`docs/schema` is what `hansard schema` prints, and is a valid schema."""
+    stored = msgspec.json.decode((DOCS / f"{which.value}.schema.json").read_bytes())
+    assert stored == schema(which), f"hansard schema {which.value}"
+    jsonschema.Draft202012Validator.check_schema(stored)
+
+
+def test_every_event_of_the_golden_files_is_valid():
+    """Every golden event, full or least, is valid by the part of the schema for its tag."""
+    seen: set[str] = set()
+    for path in sorted(EVENTS.iterdir()):
+        tag = path.name.removesuffix(".json").rpartition(".")[0]
+        data = msgspec.json.decode(path.read_bytes())
+        recorded = data if "type" in data and "id" in data else None
+        validator(Schema.EVENTS, tag).validate(recorded or {"type": tag, "id": "e", "data": data})
+        seen.add(tag)
+    parts = schema(Schema.EVENTS)["$defs"]
+    assert seen <= {each["$ref"].rpartition("/")[2] for each in parts["Recorded"]["oneOf"]}
+    assert all(parts[tag]["properties"]["type"] == {"const": tag} for tag in seen)
+    core = {tag for tag, cls in REGISTRY.items() if cls.__module__.startswith("hansard.domain.")}
+    assert core <= seen
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"type": "step.requested.v9"}, "not valid under any"),
+        ({"data": {"step": "one"}}, "not valid under any"),
+        ({"id": 7}, "not valid under any"),
+    ],
+)
+def test_what_is_no_event_is_not(change: dict[str, Any], fault: str):
+    """The schema refuses another tag, other data, and an id that is no text."""
+    good = {"type": "agent.left.v1", "id": "e", "data": {"outcome": "completed"}}
+    events = validator(Schema.EVENTS, "Recorded")
+    events.validate(good)
+    with pytest.raises(jsonschema.ValidationError, match=fault):
+        events.validate(good | change)
+
+
+# ------------------------------------------------------------ commits
+
+
+COMMITS = Path(__file__).parent / "commits"
+
+LONG = "x" * 200
+DIGEST = "==aa20c23e3201834050679e1d88941b9a6fed0557c9a705cb2c315e2e63fd486d"
+
+GOLDEN: dict[str, tuple[str, StreamId]] = {
+    "full.v1": (
+        "hansard.lab.run.r1.agent.researcher.researcher_1.41",
+        AgentStream("r1", "researcher", "researcher_1"),
+    ),
+    "least.v1": ("hansard.lab.run.r1.board.plan=2Eof=20=2A.1", KeyStream("r1", "plan.of *")),
+    "labelled.v1": ("hansard.lab.run.r1.board.plan=2Eof=20=2A.1", KeyStream("r1", "plan.of *")),
+    "imported.v1": (
+        "hansard.lab.run.r1.agent.assistant.assistant.3",
+        AgentStream("r1", "assistant", "assistant"),
+    ),
+    "long-name.v1": (f"hansard.lab.run.r1.agent.role.{DIGEST}.1", AgentStream("r1", "role", LONG)),
+}
+
+
+def test_every_file_is_read():
+    """No golden file is left out."""
+    assert {path.stem for path in COMMITS.iterdir()} == set(GOLDEN)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_bytes(name: str):
+    """Decoding and encoding again gives the same bytes, and the stream its subject."""
+    subject, stream = GOLDEN[name]
+    body = (COMMITS / f"{name}.json").read_bytes()
+    decoded, commit = commits.decode(subject, body)
+    assert decoded == stream
+    assert commits.encode(stream, commit) == body
+    assert subjects.subject("lab", stream, commit.version) == subject
+
+
+def test_full():
+    """Every field keeps its meaning."""
+    subject, _ = GOLDEN["full.v1"]
+    _, commit = commits.decode(subject, (COMMITS / "full.v1.json").read_bytes())
+    assert (commit.version, commit.last_version, commit.epoch) == (41, 42, 3)
+    assert commit.at == datetime(2026, 11, 21, 2, 33, 20, 366790, tzinfo=UTC)
+    assert commit.actor.on_behalf_of == ("lead", "alice@example.org")
+    assert commit.tx == Tx("5b0f6f6e-6a32-8c1c-9d6e-3a1c55f9a111", 1, 3)
+    assert (commit.causation, commit.correlation) == (
+        "019aa3c5-7d3f-7000-8000-000000000001",
+        "ticket 4711",
+    )
+    message, sealed = commit.events
+    assert bytes(message.data).startswith('{"text":"naïve'.encode())
+    assert b"9007199254740993" in bytes(message.data)
+    assert sealed.enc == Encryption("key-7", "A256GCM")
+
+
+def test_labelled():
+    """A label says how confidential a commit is, and whether untrusted input is in it."""
+    subject, _ = GOLDEN["labelled.v1"]
+    _, commit = commits.decode(subject, (COMMITS / "labelled.v1.json").read_bytes())
+    assert commit.label == Label(Confidentiality.SECRET, untrusted=True)
+    assert commits.decode(*_least())[1].label is None
+
+
+def _least() -> tuple[str, bytes]:
+    return GOLDEN["least.v1"][0], (COMMITS / "least.v1.json").read_bytes()
+
+
+def test_least():
+    """A missing field has its default."""
+    subject, _ = GOLDEN["least.v1"]
+    _, commit = commits.decode(subject, (COMMITS / "least.v1.json").read_bytes())
+    assert (commit.epoch, commit.tx, commit.causation, commit.stream) == (0, None, None, None)
+    assert commit.actor.on_behalf_of == ()
+    assert commit.events[0].enc is None

@@ -114,47 +114,6 @@ def test_a_restarted_kernel_is_answered_from_the_record(book: Notebook) -> None:
     assert ran(book) == ["eve", "b"]
 
 
-@pytest.mark.thorough(quick="faults/test_cancellation.py::test_during_the_body")
-def test_an_interrupted_cell_can_be_run_again(book: Notebook) -> None:
-    """An interrupted pure call runs again; one with effects is in doubt until settled."""
-    begun(book)
-    result = book.interrupted("await think('a')", lambda: ran(book) == ["a"])
-    assert "CancelledError" in result.error
-    (book.folder / "go").touch()
-    assert book.run("await think('a')").text == "'A'"
-    (book.folder / "go").unlink()
-    result = book.interrupted("await mail('eve')", lambda: ran(book) == ["a", "a", "eve"])
-    assert "CancelledError" in result.error
-    (book.folder / "go").touch()
-    assert "InDoubt" in book.run("await mail('eve')").error
-    assert not book.run("await record.settle('nb-1', 'ada#3', 'happened', result='ok')").error
-    assert "Fenced" in book.run("await mail('bob')").error
-    begun(book)
-    assert book.run("await think('a')").text == "'A'"
-    assert book.run("await mail('eve')").text == "'ok'"
-    assert ran(book) == ["a", "a", "eve"]
-
-
-@pytest.mark.thorough(quick="agents/test_modes.py::test_a_changed_tool_is_a_warning")
-def test_running_its_cell_again_declares_a_tool_again(book: Notebook) -> None:
-    """A redeclared tool runs its new source; recorded answers warn of the change."""
-    begun(book)
-    assert book.run("await double('x')").text == "'xx'"
-    edited = TOOLS.replace("text * 2", "text * 3")
-    assert not book.run(edited).error
-    assert book.run("await double('y')").text == "'yyy'"
-    book.run(OPEN)
-    result = book.run("await double('x')")
-    assert result.text == "'xx'"
-    assert "ToolChanged" in result.warned
-    assert "version=" in result.warned
-    book.run(
-        edited.replace('(effects="pure")\ndef double', '(effects="pure", version="2")\ndef double')
-    )
-    book.run(OPEN)
-    assert book.run("await double('x')").text == "'xxx'"
-
-
 async def test_a_failed_call_made_again_is_new_until_its_session_is_opened_again(
     data_dir: Path, workspace: str
 ) -> None:

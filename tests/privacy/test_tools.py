@@ -1,7 +1,12 @@
 """Placeholders and labels at a model's boundary: arguments, results and SQL."""
 
+from __future__ import annotations
+
 import asyncio
+import warnings
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +16,9 @@ import hansard
 from hansard.agents.flow import done
 from hansard.agents.steps.placeholders import Masker, Placeholders
 from hansard.domain.steps import StepStatus
+from hansard.errors import SecretsNotRedacted
 from tests.labels.support import read_secret
+from tests.privacy.operations import REDACT, SECRET, Place, stored_secrets, targets, tried
 
 MAIL, PHONE = "ada@example.org", "+49 30 1234567"
 
@@ -267,3 +274,68 @@ def test_models_that_are_not_called_alike_are_refused(record):
             hansard.by_label(local=two, cloud=one)
         with pytest.raises(hansard.ToolError, match="have different signatures"):
             hansard.by_label(local=one, cloud=two)
+
+
+# ------------------------------------------------------------ resumes
+
+
+KEY = "sk-live-0123456789"
+
+
+def _start(folder: Path, **options: Any) -> list[str]:
+    """Run the program once; return the texts of its warnings."""
+    with (
+        warnings.catch_warnings(record=True, action="always") as caught,
+        hansard.connect(data_dir=folder, **options) as record,
+        record.run("w", run="r", agent="ada") as session,
+    ):
+
+        @session.tool(effects="pure")
+        def fetch(url: str) -> str:
+            return f"fetched with {KEY}"
+
+        @session.tool(effects="pure")
+        def sign(key: hansard.Secret) -> str:
+            return "signed"
+
+        fetch("https://example.org")
+        sign(hansard.Secret("other"))
+    return [str(each.message) for each in caught if each.category is SecretsNotRedacted]
+
+
+@pytest.mark.slow
+def test_a_resume_without_the_redaction_warns(tmp_path: Path):
+    """The warning names the secret and the remedy; there is none with it, or in a run without
+    marks.
+    """
+    secrets = {"other": "value-of-other"}
+    assert _start(tmp_path, redact={"api-key": KEY}, secrets=secrets) == []
+    assert _start(tmp_path, redact={"api-key": KEY}, secrets=secrets) == []
+    [text] = _start(tmp_path, secrets=secrets)
+    assert text.startswith("run r has 1 secret redacted on record (api-key)")
+    assert "HANSARD_REDACT" in text
+
+
+# ------------------------------------------------------------ no secret is stored
+
+
+@pytest.mark.slow
+def test_no_operation_of_a_trusted_program_stores_a_secret(tmp_path, capfd):
+    """A secret in any text of any operation is in no stored byte, output or error."""
+    folder = tmp_path / "data"
+    wrong: list[str] = []
+    with (
+        hansard.connect("lab", data_dir=folder) as plain,
+        hansard.connect("lab", data_dir=folder, **REDACT) as record,
+    ):
+        place = Place(plain, tmp_path)
+        for target, reached in targets(record, agent="a", role="r").items():
+            wrong += tried(place, target, reached, 1)
+        for each in place.waiting:
+            each.join()
+        record.sql("SELECT count(*) FROM events")
+        wrong += stored_secrets(folder)
+    wrong += stored_secrets(folder)
+    output = "".join(capfd.readouterr())
+    assert not wrong, "\n".join(wrong)
+    assert SECRET not in output

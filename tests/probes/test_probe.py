@@ -185,23 +185,6 @@ def test_a_run_that_the_command_cannot_be_made_for_is_left_out(desk, call, recor
     assert "it has no label nothing, which the command names" in lacks.err
 
 
-@pytest.mark.thorough(
-    quick="agents/test_probed.py::test_a_model_call_with_another_prompt_is_not_answered"
-)
-def test_a_model_is_called_only_where_that_is_allowed(desk: Desk):
-    """The fork with another value asks another thing: its pair is not answered, and counted."""
-    desk.record(1, "model")
-    made = desk.probe("model", "--json")
-    [pair] = rows(made, "pair")
-    assert pair["unanswered"] == "a call of opinion is not on record"
-    assert rows(made, "comparison") == []
-    again = desk.probe("model", "--json")
-    assert rows(again, "probe")[0]["before"] == 2  # what is refused is refused again
-    live = desk.probe("model", "--json", "--live")
-    [pair] = rows(live, "pair")
-    assert (pair["unanswered"], pair["changed"]) == (None, True)
-
-
 @pytest.mark.thorough(quick="statistics/test_probes.py::test_a_pair_that_does_not_count_says_why")
 def test_an_effect_that_is_withheld_after_the_decision_loses_no_pair(desk: Desk):
     """A fork's changed effect is refused; the decision recorded before it still counts."""

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 def test_no_operation_of_a_restricted_agent_sends_a_secret(house, monkeypatch, tmp_path):
     """No request of a restricted agent's client contains a secret, for any operation.
 
-    In a quick run the other half of the arguments is in privacy/test_no_secret_stored.py.
+    In a quick run the other half of the arguments is in privacy/test_tools.py.
     """
     with house.trusted() as plain:
         place = Place(plain, tmp_path, by="ada")

@@ -77,12 +77,6 @@ async def test_both_clients_share_a_memory():
         assert await record.runs() == []
 
 
-async def test_inside_a_loop_the_sync_client_says_what_to_do():
-    """Inside a loop the sync client raises the same error as `connect`, with the remedy."""
-    with pytest.raises(hansard.errors.BusError, match="inside a running event loop"):
-        testing.record()
-
-
 def test_an_option_of_a_broker_is_refused():
     """A memory record has no data directory, and the message lists its options."""
     with pytest.raises(hansard.errors.BadOption, match="gate, redact, secrets, settle, run, mode"):
