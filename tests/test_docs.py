@@ -54,12 +54,14 @@ PAGES = sorted(
 TOURS = ("README.md",)
 """Pages whose commands each print something, so that a reader sees their purpose."""
 LONG = (
+    "docs/actions.md",
     "docs/aggregates.md",
     "docs/bisect.md",
     "docs/experience.md",
     "docs/experiments.md",
     "docs/fairness.md",
     "docs/http.md",
+    "docs/mcp.md",
     "docs/memory-files.md",
     "docs/memory-search.md",
     "docs/models.md",

@@ -82,7 +82,7 @@ async def checked(page: Page, axe: str, within: str = "") -> list[Any]:
     return violations
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(quick="web/test_axe_views.py::test_some_views_break_no_rule")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("window", WINDOWS, ids=["desk", "phone"])
 async def test_a_page_and_a_decision_break_no_rule(

@@ -156,11 +156,24 @@ async def test_a_key_before_the_list_is_kept_until_it_is_there(tab: Tab, runs: R
     assert await tab.page.locator("#content .card:focus, #content .card :focus").count() == 1
 
 
-async def test_each_view_is_reached_and_its_list_opened_by_keys(tab: Tab, runs: Runs):
+@pytest.mark.parametrize(
+    "letters",
+    [
+        "pa",
+        pytest.param(
+            "".join(LISTS),
+            marks=pytest.mark.thorough(
+                quick="test_each_view_is_reached_and_its_list_opened_by_keys"
+            ),
+        ),
+    ],
+)
+async def test_each_view_is_reached_and_its_list_opened_by_keys(tab: Tab, runs: Runs, letters: str):
     """`g` and a letter open a view, `j` goes to its first item, Enter opens it."""
     del runs
     await tab.open("/runs")
-    for letter, (heading, leads) in LISTS.items():
+    for letter in letters:
+        heading, leads = LISTS[letter]
         await press(tab, "g", letter)
         await tab.page.wait_for_selector(f"#content h1:text-is('{heading}')")
         await tab.shown()
