@@ -270,9 +270,8 @@ NameOrFolder = Annotated[str, argument("NAME|DIR", WHICH)]
 OutputFolder = Annotated[Path | None, option("Write its folder, too.", "DIR", "--output", "-o")]
 
 CHANGES = output.columns(
-    "version> change digest by=author at! why!",
+    "version> change digest by=author at! why=because!",
     digest=lambda row: (row.digest or "")[:DIGEST_CHARACTERS_MIN],
-    why=lambda row: row.because or "",
 )
 
 NODES = output.columns(

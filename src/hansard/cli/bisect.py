@@ -192,8 +192,5 @@ def _render(made: Bisection) -> Iterator[Part]:
 
 
 _COLUMNS = output.columns(
-    "after! check exit=code#> fork! last_line",
-    after=lambda row: listed(row.after),
-    check=lambda row: row.verdict.value,
-    fork=lambda row: row.fork or "",
+    "after! check=verdict exit=code#> fork! last_line", after=lambda row: listed(row.after)
 )

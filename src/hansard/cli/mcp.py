@@ -252,20 +252,16 @@ async def install(
     --hooks, Claude Code's tool calls are recorded, or denied by rules in the URL
     (docs/frameworks.md).
     """
-    kind = files.CLIENTS[client]
+    kind, where = files.CLIENTS[client], None if user else folder
     if hooks is not None:
         _check_hooks(client, name, url)
-        made = _hooked(hooks, None if user else folder, token_env, undo=undo)
-        backup = made.write() if write and made.changes else ""
-        output.show(made, _render_install(made, backup, write=write))
-        return
-    if (url is None and token_env is not None) or (url is not None and name is not None):
+        made = _hooked(hooks, where, token_env, undo=undo)
+    elif (url is None and token_env is not None) or (url is not None and name is not None):
         fact = "--token-env without --url, or --url with the name of a server"
         raise BadValue(
             "the options", fact, "--url URL [--token-env NAME] add the record's own server"
         )
-    where = None if user else folder
-    if undo:
+    elif undo:
         made = files.taken_back(kind, where, name)
     elif url is not None:
         made = files.installed_at(kind, where, url, token_env)

@@ -65,9 +65,7 @@ MOVES = output.columns(
     to=lambda each: each.version or "(taken away)",
 )
 MEASURES = output.columns(
-    "prompt! version>! runs> measure! n> value> interval!",
-    measure=lambda each: each.metric or "",
-    n=lambda each: each.n or "",
+    "prompt! version>! runs> measure=metric! n> value> interval!",
     value=lambda each: number(each.value),
     interval=lambda each: interval(each.low, each.high),
 )

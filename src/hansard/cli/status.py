@@ -123,12 +123,7 @@ def _progress() -> Generator[rechecking.Progress]:
         yield advance
 
 
-RESTORED = output.columns(
-    "stream! messages> first> last> damaged_files=backup!",
-    messages=lambda stream: f"{stream.messages:,}",
-    first=lambda stream: f"{stream.first:,}",
-    last=lambda stream: f"{stream.last:,}",
-)
+RESTORED = output.columns("stream! messages> first> last> damaged_files=backup!")
 
 
 @app.command()

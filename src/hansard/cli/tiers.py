@@ -100,7 +100,11 @@ class TierReport(Answer):
         }
 
 
-_TIERS = output.columns("tier positions commits> size> where!")
+_TIERS = output.columns(
+    "tier positions commits> size> where!",
+    positions=lambda it: f"{it.first:,} to {it.last:,}" if it.commits else f"from {it.first:,}",
+    size=lambda it: output.size(it.bytes),
+)
 
 
 @tiers.command("show")
@@ -116,23 +120,15 @@ async def show() -> None:
     if not at.streams and not at.archived:
         raise NotFound(f"workspace {config.workspace!r}", "'hansard status' lists the workspaces")
     report = await _report(config, at)
-    rows = [
-        (
-            each.tier,
-            f"{each.first:,} to {each.last:,}" if each.commits else f"from {each.first:,}",
-            f"{each.commits:,}",
-            output.size(each.bytes),
-            each.where,
-        )
-        for each in report.tiers
-    ]
     cache = (
         f"cache on this disk: {output.size(report.cache_bytes)} of at most "
         f"{output.size(report.cache_bytes_max)}"
     )
     if report.cache_bytes:
         cache += f", the oldest used {report.cache_oldest_s:,.0f} s ago"
-    output.show(report, [output.table(_TIERS, rows), *map(Hint, [*report.missing, cache])])
+    output.show(
+        report, [output.listing(_TIERS, report.tiers), *map(Hint, [*report.missing, cache])]
+    )
 
 
 @tiers.command("sql")

@@ -6,8 +6,9 @@ The module is long because a comparison is one answer: summary, words, tables an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -136,6 +137,29 @@ def interval(low: float | None, high: float | None, *, signed: bool = False) -> 
     if low is None or high is None:
         return ""
     return f"{number(low, signed=signed)} .. {number(high, signed=signed)}"
+
+
+def _table(rows: Sequence[Row], names: str, **of: Callable[[Row], object]) -> Table:
+    """Build a table by the names of its columns, each `name=field`; `of` has functions, by field.
+
+    The field is that of the name unless it is given. `_` in a name is shown as a blank.
+    """
+    columns = [each.partition("=") for each in names.split()]
+    fields = [field or name.lstrip(">") for name, _, field in columns]
+    cells = [tuple(_cell(of.get(each, itemgetter(each))(row)) for each in fields) for row in rows]
+    return Table(tuple(name.replace("_", " ") for name, *_ in columns), cells)
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case float():
+            return number(value)
+        case int():
+            return f"{value:,}"
+        case list():
+            return ", ".join(value)
+        case _:
+            return value or ""
 
 
 def looks(report: Report) -> str:
@@ -844,25 +868,11 @@ def _other_metrics(report: Report) -> Iterator[Block]:
 
 def _accounts(report: Report) -> Iterator[Block]:
     yield Heading("How the runs ended")
-    columns = {
-        "judged": "judged",
-        "never_judged": "never judged",
-        "errored": "errored",
-        "timed_out": "timed out",
-        "cancelled": "cancelled",
-        "open": "not finished",
-        "scored_all_the_same": "scored, not completed",
-        "tasks_lacking": "tasks lacking",
-    }
-    rows = [
-        (
-            row["arm"],
-            *(f"{row[name]:,}" for name in ("runs", "tasks")),
-            *(f"{row[name]:,}" for name in columns),
-        )
-        for row in report.accounts
-    ]
-    yield Table(("arm", ">runs", ">tasks", *(f">{name}" for name in columns.values())), rows)
+    yield _table(
+        report.accounts,
+        "arm >runs >tasks >judged >never_judged >errored >timed_out >cancelled >not_finished=open "
+        ">scored,_not_completed=scored_all_the_same >tasks_lacking",
+    )
     if report.ratio and report.ratio[0]["p"] is not None:
         units = ", ".join(
             f"{row['arm']} {row['units']:,} of {number(row['expected'])}" for row in report.ratio
@@ -881,28 +891,18 @@ def _accounts(report: Report) -> Iterator[Block]:
 def _regressions(report: Report) -> Iterator[Block]:
     if report.unmatched:
         yield Heading("Tasks that only one arm has")
-        unmatched = [
-            (row["with_it"], row["without_it"], f"{row['tasks']:,}", ", ".join(row["first"]))
-            for row in report.unmatched
-        ]
-        yield Table(("arm", "not under", ">tasks", "the first of them"), unmatched)
+        names = "arm=with_it not_under=without_it >tasks the_first_of_them=first"
+        yield _table(report.unmatched, names)
     if not report.regressions:
         return
     yield Heading("Tasks that went worse")
-    rows = [
-        (
-            row["metric"],
-            row["arm"],
-            row["task"],
-            number(row["base_score"]),
-            number(row["arm_score"]),
-            " ".join(row["base_runs"][:1]),
-            " ".join(row["arm_runs"][:1]),
-        )
-        for row in report.regressions
-    ]
-    names = ("metric", "arm", "task", ">baseline", ">arm", "run of the baseline", "run of the arm")
-    yield Table(names, rows)
+    yield _table(
+        report.regressions,
+        "metric arm task >baseline=base_score >arm=arm_score run_of_the_baseline=base_runs "
+        "run_of_the_arm=arm_runs",
+        base_runs=lambda row: row["base_runs"][:1],
+        arm_runs=lambda row: row["arm_runs"][:1],
+    )
     shown = Counter((row["metric"], row["arm"], row["of"]) for row in report.regressions)
     fewer = [
         f"{number:,} of {of:,} by {metric} under {arm}"
@@ -919,32 +919,18 @@ def _paths(report: Report) -> Iterator[Block]:
     if not report.tools:
         return
     yield Heading("Tools used")
-    rows = [
-        (
-            row["tool"],
-            row["arm"],
-            f"{row['calls']:,}",
-            f"{row['runs_with_it']:,} of {row['runs']:,}",
-            f"{row['errors']:,}",
-            number(row["success_with"]),
-            number(row["success_without"]),
-        )
-        for row in report.tools
-    ]
-    names = (">calls", ">runs with it", ">errors", ">success with it", ">without it")
-    yield Table(("tool", "arm", *names), rows)
+    yield _table(
+        report.tools,
+        "tool arm >calls >runs_with_it >errors >success_with_it=success_with "
+        ">without_it=success_without",
+        runs_with_it=lambda row: f"{row['runs_with_it']:,} of {row['runs']:,}",
+    )
     yield Paragraph("Tools that go with success need not be its cause. The commonest paths:")
-    paths = [
-        (
-            row["arm"],
-            row["role"] or "",
-            f"{row['runs']:,}",
-            number(row["success_rate"]),
-            _path(row["sequence"]),
-        )
-        for row in report.sequences
-    ]
-    yield Table(("arm", "role", ">runs", ">success", "tools"), paths)
+    yield _table(
+        report.sequences,
+        "arm role >runs >success=success_rate tools=sequence",
+        sequence=lambda row: _path(row["sequence"]),
+    )
 
 
 def _path(tools: list[str]) -> str:
