@@ -62,7 +62,7 @@ function Lines({ columns, rows, x, ys, time }: { columns: string[]; rows: unknow
     ms: 1 as const,
     tzDate: (at: number) => uPlot.tzDate(new Date(at), "Etc/UTC"),
     scales: { x: { time }, y: { range: FROM_ZERO } },
-    axes: [axis({ size: 30, space: time ? 80 : 50, ...(time && { values: (_, at, __, ___, step) => at.map((value) => timeText(value, step)) }) }), axis({ size: 60 })],
+    axes: [axis({ size: 30, space: time ? 110 : 50, ...(time && { values: (_, at, __, ___, step) => at.map((value) => timeText(value, step)) }) }), axis({ size: 60 })],
     series: [{ label: inLine(columns[x]), value: (plot: uPlot, value: number | null) => (time && value !== null ? moment(value * 1000) : plain(plot, value)) }, ...ys.map((y, index) => ({ label: inLine(columns[y]), stroke: ink(`agent-${index % 8}`), width: 2, value: plain }))],
   });
   return <Plot label={`${ys.map((y) => columns[y]).join(", ")} over ${columns[x]}${time ? ", in UTC" : ""}; the table has the numbers`} height={280} data={data} options={options} />;
