@@ -4,6 +4,8 @@ An operation of a record is an async method with `@operation` of a noun (`Noun`)
 of its parameters define their wire form; its request, result type and signature are derived at
 first use. An operation of a session is declared by its request (`hansard.operations.session`).
 
+Long because a declaration, its wire form and its checks are one concept.
+
     Name            a text used as a name elsewhere; it may hold no secret
     Text            a text; if it is entirely a secret, the secret's name is sent
     Value, Data     a program's value, as recorded (`hansard.domain.values`); values by name
