@@ -139,7 +139,7 @@ def saved(ledger: Ledger) -> Saved:
     """Return a session's savings so far, from its own ledger."""
     with ledger.lock:
         steps: Mapping[int, Step] = ledger.state.steps
-        numbers = ledger.answered
+        numbers = ledger.answered & steps.keys()  # of calls on record
         sources = {number: ledger.adopted.get(number, steps[number]) for number in sorted(numbers)}
         whole = [each for number, each in sources.items() if steps[number].parent not in numbers]
     answered = list(sources.values())
