@@ -24,6 +24,9 @@ READABLE_S_MAX = 600.0
 os.environ.setdefault("OTEL_BSP_MAX_QUEUE_SIZE", "100000")
 # By default OpenTelemetry drops what is over 2,048 spans; here the page is measured, not the queue.
 
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "600")
+# By default its client gives up after 120 s, while its server still reads the trace.
+
 PAGES = {
     "mlflow": "/#/experiments/1/traces?selectedEvaluationId={id}",
     "phoenix": "/redirects/traces/{id}",

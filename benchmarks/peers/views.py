@@ -33,7 +33,10 @@ from benchmarks.peers.__main__ import NAMED, PYTHON, ROOT
 from hansard.ext.browser import chromium
 
 SPANS = (1_000, 10_000, 30_000)
-SHOWN_S_MAX = 180.0
+SHOWN_S_MAX = 300.0
+"""Longest wait for a page, in seconds; one that is not readable by then is not opened again."""
+
+NO_ANSWER = f"none within {SHOWN_S_MAX:g} s"
 READY_S_MAX = 1_800.0
 ROWS = 10
 
@@ -179,15 +182,16 @@ async def side(name: str, sizes: tuple[int, ...], program: str, report: Findings
                 )
                 facts = served["pages"][str(size)]
                 first = await page(view, facts["address"])
-                measured[size] = figures = await page(
-                    view, facts["address"].replace("/#", "/?again#")
-                )
+                figures = first
+                if first["shown_ms"] is not None:
+                    figures = await page(view, facts["address"].replace("/#", "/?again#"))
+                measured[size] = figures
                 key = f"{NAMED[name]}, {size:,} spans"
                 report.results[key] = {
                     "readable spans": facts["readable"],
                     "until readable, s": facts["written_s"],
-                    "shown, first, ms": first["shown_ms"],
-                    "shown, again, ms": figures["shown_ms"],
+                    "shown, first, ms": first["shown_ms"] or NO_ANSWER,
+                    "shown, again, ms": figures["shown_ms"] or NO_ANSWER,
                     "processor, again, s": figures.get("processor_s"),
                     "scroll": summary(figures["times"]) if figures.get("times") else None,
                     "held, ms": figures.get("held"),

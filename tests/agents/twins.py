@@ -105,7 +105,7 @@ class Twin:
 
     def _waits(self, name: str) -> bool:
         """Return whether a method of the async client must be awaited."""
-        return True
+        return name not in ("transaction", "claimed")  # used in `with`
 
 
 class TwinSession(Twin):

@@ -26,6 +26,7 @@ from hansard.broker.access import Credentials
 from hansard.broker.lease import join
 from hansard.bus.errors import TooLarge, Unreachable
 from hansard.client.credentials import CredentialsRequest, make
+from hansard.client.restricted.http import HttpRequests
 from hansard.client.restricted.link import Link
 from hansard.domain.errors import BadValue
 from hansard.domain.roles import check
@@ -241,3 +242,33 @@ async def _credentials(folder: Path, url: str) -> Path:
 def _line(process: Any) -> str:
     line: str = process.stdout.readline()
     return line
+
+
+async def test_requests_that_overtake_each_other(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A call waits for the request that opens its scope, however late that one comes."""
+    ask = HttpRequests.ask
+
+    async def late(self: HttpRequests, subject: str, payload: bytes, timeout_s: float) -> bytes:
+        if b'"scopes":[{' in payload:
+            await asyncio.sleep(0.3)
+        return await ask(self, subject, payload, timeout_s)
+
+    monkeypatch.setattr(HttpRequests, "ask", late)
+
+    @hansard.tool(effects="pure")
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async def branch(number: int) -> list[int]:
+        return [await double(number), await double(number + 1)]
+
+    async with served(lab.config, lab.broker, lambda _: None):
+        file = await credentials_of(lab.record, lab.folder, tmp_path, f"{lab.http.base_url}")
+        async with hansard.connect_async(credentials=file) as record, record.run("w") as session:
+            assert await session.gather(branch(1), branch(5), branch(9)) == [
+                [2, 4],
+                [10, 12],
+                [18, 20],
+            ]

@@ -19,6 +19,8 @@ PROGRAMS = SCENARIOS | WITH_OPTIONS
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 COMMAND = re.compile(r"hansard( --[a-z-]+ \S+)* run settle")
 """Settle command, whose record location differs: only trusted programs learn the folder."""
+STEP = re.compile(r"step ada#\d+ \((\w+)\): its result")
+"""Step of a warning that a client gives: only the service knows its number."""
 VOLATILE = frozenset({"duration_ms", "retry_in_ms", "at", "seen", "digest_of_view"})
 SIDE_BY_SIDE = frozenset({"nested"})
 WITH_IDS = frozenset({"board", "memory", "transactions", "viewing", "inputs"})
@@ -66,6 +68,7 @@ def bare(value: Any, names: dict[str, str]) -> Any:
             return [bare(item, names) for item in value]
         case str():
             value = COMMAND.sub("hansard run settle", value)
+            value = STEP.sub(r"step of \1: its result", value)
             return UUID.sub(lambda id_: names.setdefault(id_[0], f"id{len(names)}"), value)
         case _:
             return value

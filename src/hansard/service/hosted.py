@@ -524,6 +524,9 @@ OVER = "this session has ended"
 BLOCKS = frozenset(("board.transaction", "team.claimed"))
 """Operations that begin a `with` block."""
 
+EARLY_S_MAX, EARLY_POLL_S = 5.0, 0.005
+"""Longest wait of a request for earlier ones, in seconds, and time between two looks."""
+
 OPEN_MAX = 10_000
 """Most blocks, streams and loops of one session that are open at a time."""
 
@@ -584,6 +587,7 @@ class Hosted:
         self._number = 0
         self._taken = 0
         self._missing: set[int] = set()
+        self._due_from = 0
 
     @property
     def lowered(self) -> int:
@@ -611,6 +615,30 @@ class Hosted:
             self._missing.discard(number)
             return True
         return False
+
+    def is_early(self, request: Request) -> bool:
+        """Return whether a request depends on the scope changes of earlier ones that are missing.
+
+        Numbers are in the order of sending, and over HTTP requests may overtake each other.
+        """
+        if not request.scopes and request.scope in self._scopes:
+            return False
+        due_from = self._due_from
+        if max(self._taken, due_from) + 1 < request.n:
+            return True
+        return any(due_from < number < request.n for number in self._missing)
+
+    async def until_due(self, request: Request) -> None:
+        """Wait until no earlier request is missing, for at most `EARLY_S_MAX`.
+
+        A request that was too large is never sent: later ones do not wait for it again.
+        """
+        until_s = time.monotonic() + EARLY_S_MAX
+        while self.is_early(request):
+            if time.monotonic() > until_s:
+                self._due_from = request.n - 1
+                return
+            await asyncio.sleep(EARLY_POLL_S)
 
     def note(self, scopes: tuple[Began | Joined, ...]) -> None:
         """Apply changes of the client's scopes. Raises BadValue."""

@@ -294,6 +294,8 @@ class Service:
         per operation, block, stream or session that it ends.
         """
         hosted = self._hosted(who, request)
+        if hosted.is_early(request):
+            return self._when_due(verb, who, request, hosted)
         if not hosted.accepts(request.n):
             return None
         hosted.note(request.scopes)
@@ -309,6 +311,14 @@ class Service:
             case _:
                 turn = hosted.begin(verb, request)
                 return self._word(request.session, hosted, turn)
+
+    async def _when_due(
+        self, verb: str, who: Principal, request: Request, hosted: Hosted
+    ) -> bytes | None:
+        """Begin a request that overtook earlier ones, as over HTTP; return its answer."""
+        await hosted.until_due(request)
+        work = self._begin_within(verb, who, request)
+        return await work if work is not None else None
 
     def _check_room(self, who: Principal) -> None:
         """Raise ServiceBusy if a principal has as many requests under way as it may."""
@@ -365,6 +375,7 @@ class Service:
 
     async def _continue(self, who: Principal, request: Request) -> bytes:
         hosted = self._hosted(who, request, taken=True)
+        await hosted.until_due(request)
         if not hosted.accepts(request.n):
             fact = f"request {request.n} was received before"
             raise BadValue("request", fact, "use the client")

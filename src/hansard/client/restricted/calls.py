@@ -411,7 +411,10 @@ class PreparedCall(msgspec.Struct):
         if not report.own:
             return from_plain(wire.plain(report.value), local.tool.returns)
         if local.inexact:
-            message = f"{local.tool.name}: its result is not recorded exactly: {local.inexact}"
+            message = (
+                f"step of {local.tool.name}: its result is not recorded exactly, "
+                f"and a resume or replay returns the recorded part: {local.inexact}"
+            )
             warn(message, ResultInexact)
         return local.value
 
