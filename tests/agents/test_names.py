@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import hansard
+from hansard.domain.roles import check as role_file
+from hansard.domain.roles.model import RoleDefined
 from tests.agents.twins import Lab
 
 SECRET = "sk-hunter2-hunter2"
@@ -86,6 +88,50 @@ SAYING: dict[str, Callable[[Any], Awaitable[Any]]] = {
 """Session operations with a name."""
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
+PLAN = hansard.experiments.plan(arms=["a", "b"], metrics=["m"])
+
+
+async def _evaluated(record: Any) -> None:
+    evaluation = await record.experiments.evaluate(["r"], lambda _: {NAME: 1.0}, by="me")
+    raise evaluation.failed["r"]
+
+
+WORKSPACE: dict[str, Callable[[Any], Awaitable[Any]]] = {
+    "plan": lambda record: record.experiments.register(NAME, PLAN),
+    "plan's author": lambda record: record.experiments.register("e", PLAN, by=NAME),
+    "plan's arm": lambda r: r.experiments.register(
+        "e", hansard.experiments.plan(arms=[NAME, "b"], metrics=["m"])
+    ),
+    "plan's metric": lambda r: r.experiments.register(
+        "e", hansard.experiments.plan(arms=["a", "b"], metrics=[NAME])
+    ),
+    "plan's end": lambda record: record.experiments.stop("e", by=NAME),
+    "judge": lambda record: record.experiments.score("r", {"m": 1.0}, by=NAME),
+    "metric": lambda record: record.experiments.score("r", {NAME: 1.0}, by="me"),
+    "evaluator": lambda record: record.experiments.evaluate(["r"], lambda _: {"m": 1}, by=NAME),
+    "evaluator's metric": _evaluated,
+    "model": lambda record: record.experiments.price(NAME, {"input_tokens": 1.0}, since=DAY),
+    "price's usage": lambda record: record.experiments.price("m", {NAME: 1.0}, since=DAY),
+    "price's author": lambda record: record.experiments.price(
+        "m", {"input_tokens": 1.0}, since=DAY, by=NAME
+    ),
+    "role": lambda record: record.roles.apply(NAME, RoleDefined()),
+    "role's author": lambda record: record.roles.apply("x", RoleDefined(), by=NAME),
+    "role's rule": lambda record: record.roles.apply("x", rules()),
+    "who settles": lambda record: record.settle("r", "1", "happened", by=NAME),
+    "who approves": lambda record: record.approvals.grant("x", by=NAME),
+    "who denies": lambda record: record.approvals.deny("x", by=NAME),
+    "who lowers": lambda record: record.roles.declassify(
+        "r", agent="ada", approver=NAME, reason="it may be"
+    ),
+    "fork's label": lambda record: record.fork("r", labels={NAME: "x"}),
+}
+"""Workspace operations with a name."""
+
+
+def rules() -> RoleDefined:
+    """Return a role's rules that name a secret."""
+    return role_file.parse(f'[roles.x.may]\ntools = ["{NAME}"]\n')["x"]
 
 
 async def stored(record: Any) -> str:
@@ -114,6 +160,18 @@ async def test_a_session_says_no_name_that_holds_a_secret(lab: Lab, what):
             with pytest.raises(hansard.BadValue, match="secret") as refusal:
                 await SAYING[what](session)
             assert SECRET not in str(refusal.value)
+        assert SECRET not in await stored(record)
+
+
+@pytest.mark.parametrize("what", WORKSPACE)
+async def test_no_workspace_fact_is_stored_under_such_a_name(lab: Lab, what):
+    """Plans, judgements, prices, roles and their authors are refused, and not stored."""
+    async with lab.connect(redact=REDACT) as record:
+        async with record.run(run="r"):
+            pass
+        with pytest.raises(hansard.BadValue, match="holds a secret") as refusal:
+            await WORKSPACE[what](record)
+        assert SECRET not in str(refusal.value)
         assert SECRET not in await stored(record)
 
 
