@@ -193,7 +193,7 @@ def may_hold_calls(raw: bytes) -> bool:
 
 
 class CallMasker:
-    """Masks the calls in a value: those that a model asked for, and results that it was sent."""
+    """Masks the calls in a value: requests of a model, and results that it was sent."""
 
     def __init__(self, masks: CallMasks, apply: Apply) -> None:
         self._masks, self._apply = masks, apply

@@ -83,7 +83,7 @@ from hansard.domain.roles.model import (
 # views (`view.*`) are matched only by rules whose `kinds` name them explicitly. The role's
 # clearance precedes all rules: an event with a higher label is not seen. A mask of a call's fields
 # applies to every event about a call that repeats them, and wherever an event has a call that a
-# model asked for, or a result that it was sent.
+# model requests, or a result that it was sent.
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
