@@ -447,6 +447,15 @@ def test_an_exchange_without_masked_values_is_shown_as_it_is():
         assert json.loads(of_exchange(mask, "checkpoint.saved.v1", data))["data"] == body
 
 
+def test_an_escaped_name_is_the_same_name():
+    """The extended step and the count of a prompt stay hidden, however their bytes are written."""
+    rules = RoleDefined(sees=(RoleRule("words", ("message.added",), fields=("content",)),))
+    made = happened("message.added.v1", {"role": "user", "content": []})
+    escaped = rb'{"content":{"\u0024append":{"step":7,"count":9,"digest":"d","items":[1]}}}'
+    made_visible = json.loads(shown(judge(rules, made.facts), escaped, KEY))
+    assert made_visible == {"content": {"$append": {"items": [1]}}}
+
+
 def test_a_content_by_reference_is_hidden_whatever_other_masks_apply():
     """The value that masks of calls have dropped is not masked a second time."""
     hashes = Mask("words", ("message.added",), ("content.words",), how=Masking.HASH)

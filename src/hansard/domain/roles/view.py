@@ -765,7 +765,7 @@ def data_fields(data: bytes) -> dict[str, msgspec.Raw]:
 def _field(way: FieldWay, raw: msgspec.Raw, key: bytes | None, *, is_result: bool) -> Any:
     """Return one field's visible value, or MISSING. is_result: it is a result sent to a model."""
     data = bytes(raw)
-    refers = b"$append" in data or b"$parts" in data
+    refers = b"$append" in data or b"$parts" in data or b"\\u" in data  # or escaped
     calls = way.calls if is_result or may_hold_calls(data) else None
     is_plain = () in way.shows and not way.masks and not refers
     if is_plain and calls is None:
