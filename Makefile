@@ -22,7 +22,8 @@ EVIDENCE    ?= docs/evidence.json
 export PYTHONDONTWRITEBYTECODE :=
 
 CODE := $(wildcard src tests benchmarks examples)
-INSTALL := -m pip install --quiet --disable-pip-version-check
+# Modules are compiled when they are first imported: most of these packages never are.
+INSTALL := -m pip install --quiet --no-compile --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
