@@ -71,6 +71,34 @@ def happened(
 # ---------------------------------------------------------------- events
 
 
+def test_references_to_what_is_not_seen_are_left_out():
+    """Steps count from 1 as they come into sight; inputs and steps not seen are not named."""
+    rules = RoleDefined(sees=(RoleRule("r", ("step.failed", "decision.made")),))
+    failed = {"step": 17, "error": {"type": "E", "message": ""}, "digest": "d"}
+    decision = {
+        "question": "?",
+        "selected": "a",
+        "fingerprint": "f",
+        "scope": "/0.1",
+        "inputs": ["e1", "e2", "c1", "c2", "e9"],
+        "after": [16, 17, 18],
+    }
+    events = [
+        happened("step.failed.v1", failed, 1),
+        happened("step.completed.v1", {"step": 18, "result": 1, "digest": "d"}, 2),
+        happened("decision.made.v1", decision, 3),
+    ]
+    [(_, first), (number, second)] = view(rules, events)
+    assert json.loads(bytes(first.data)) == failed | {"step": 1}
+    assert number == 2
+    assert json.loads(bytes(second.data)) == {
+        "question": "?",
+        "selected": "a",
+        "inputs": ["e1", "c1"],
+        "after": [1],
+    }
+
+
 def test_who_sees_everything_sees_the_record_as_it_is():
     """No byte is changed for a role of all kinds without masks; not of unknown or sealed data."""
     rules = RoleDefined(sees=(RoleRule("all", ("**",)),), clearance="secret")
