@@ -92,7 +92,7 @@ function Section({ id, name, size, children }: { id: string; name: string; size:
 function Window({ model, agent, version, at }: { model: RunModel; agent: string; version: number; at: Value }) {
   const read = useRead<ContextAnswer>(`${model.path}/context`, { at, agent }, String(version));
   return (
-    <Shown read={read}>
+    <Shown read={read} name="the context window">
       {(answer) => {
         const { messages } = contextShown(answer);
         const list = messages[agent] ?? [];
@@ -161,7 +161,7 @@ export function StatePanel() {
   const read = isLarge && !isHere(all) && (isHere(one) || (one.data && !all.data)) ? one : all;
   return (
     <Panel id="state" name="State" label="State at this point" bar={<span id="asof" class="mono">at {at}</span>} body={{ id: "now" }} busy={read === one || read.loading || at !== outline.address(model.point.value)}>
-      {useMemo(() => <Shown read={read}>
+      {useMemo(() => <Shown read={read} name="the state">
         {(answer) => {
           const { run, agents } = runShown(answer, outline);
           const shown = [lane.name, agents[0]?.agent].map((name) => agents.find((each) => each.agent === name)).find((each) => each);

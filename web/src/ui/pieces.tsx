@@ -68,22 +68,22 @@ export function Waiting({ what = "Loading" }: { what?: string }) {
 }
 
 // The state of a read around its content: a refusal, the first wait, or the content.
-export function Shown<T>({ read, children }: { read: Read<T>; children: (data: T) => ComponentChildren }): JSX.Element {
+export function Shown<T>({ read, name, children }: { read: Read<T>; name?: string; children: (data: T) => ComponentChildren }): JSX.Element {
   if (read.data === null && read.problem) return <Failed problem={read.problem} again={read.reload} />;
   if (read.data === null) return <Waiting />;
   return (
     <>
       {read.problem && <Failed problem={read.problem} again={read.reload} />}
       {children(read.data)}
-      {read.link && <AsOf position={read.position ?? (read.data as { position?: number }).position} link={read.link} />}
+      {read.link && <AsOf position={read.position ?? (read.data as { position?: number }).position} link={read.link} name={name} />}
     </>
   );
 }
 
 // As of which position an answer holds, and its JSON, as the server sends it to this caller.
-export function AsOf({ position, link }: { position?: number | null; link?: string | null }) {
+export function AsOf({ position, link, name }: { position?: number | null; link?: string | null; name?: string }) {
   const text = position === null || position === undefined ? "" : `As of position ${count(position)}. `;
-  return text || link ? <p class="note as-of"><span>{text}</span>{link && <a href={link} title={link} target="_blank" rel="noreferrer">JSON</a>}</p> : null;
+  return text || link ? <p class="note as-of"><span>{text}</span>{link && <a href={link} title={link} target="_blank" rel="noreferrer">{name ? `JSON of ${name}` : "JSON"}</a>}</p> : null;
 }
 
 // A labelled choice of values, each with its text.

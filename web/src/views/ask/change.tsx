@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { address, query, setQuery } from "../../app/place";
 import { useRead, useReload, useStream, useWrite } from "../../app/reads";
 import { Empty, Facts, Failed, Pill, Rec, Shown } from "../../ui/pieces";
+import type { RunAnswer } from "../../run/answers";
 import { inLine, plural } from "../../ui/text";
 import type { ViewProps } from "..";
 import { Page, RunLink, runPath, Table } from "./parts";
@@ -122,18 +123,22 @@ function Planned({ plan, at, isOld }: { plan: Plan; at: unknown; isOld: boolean 
 
 function Made({ parent, fork }: { parent: string; fork: string }) {
   const read = useRead<Work[]>("/record/queue/list", { run: fork });
+  const life = useRead<RunAnswer>(runPath(fork), { agents: false });
   const reload = useReload(read, RELOAD_MS);
-  useStream(`${runPath(fork)}/live`, {}, { event: reload, state: () => undefined });
+  const reloadLife = useReload(life, RELOAD_MS);
+  const reloadBoth = () => (reload(), reloadLife());
+  useStream(`${runPath(fork)}/live`, {}, { event: reloadBoth, state: () => undefined });
   useEffect(() => {
-    const timer = setInterval(reload, POLL_MS);
+    const timer = setInterval(reloadBoth, POLL_MS);
     return () => clearInterval(timer);
   }, [fork]);
   if (read.problem) return <Failed problem={read.problem} again={read.reload} />;
   const work = read.data?.[0];
+  const status = life.data?.run?.status;
   const isFailed = work?.status === "ended" && work.code !== 0;
   return (
     <section class="card" aria-label="The fork">
-      <header><strong>Fork <RunLink run={fork} /></strong> {work && <Pill status={work.status === "ended" ? (work.code === 0 ? "completed" : "failed") : "open"} label={work.status} />}</header>
+      <header><strong>Fork <RunLink run={fork} /></strong> {status && <Pill status={status} />} {work && <Pill status={work.status === "ended" ? (work.code === 0 ? "completed" : "failed") : "open"} label={`request ${work.status}`} />}</header>
       <p role="status">{!work ? "No worker is requested." : work.status === "requested" ? "It waits for a worker." : work.status === "claimed" ? `Worker ${work.worker} runs it.` : `The program of worker ${work.worker} ended with exit code ${work.code}.`}</p>
       {work?.last && <p class="mono"><Rec text={work.last} /></p>}
       <Facts pairs={[
@@ -141,7 +146,7 @@ function Made({ parent, fork }: { parent: string; fork: string }) {
         ["compare", <a href={address(`${runPath(parent)}/diff/${encodeURIComponent(fork)}`)}>beside its parent: first difference, and whether the two can be compared</a>],
         ["run it here", !work && <code>{`hansard run resume ${fork} -- COMMAND`}</code>],
         ["start a worker", work?.status === "requested" && <code>{`hansard worker ${work.workflow} -- COMMAND`}</code>],
-        ["run it again", isFailed && <code>{`hansard run resume ${fork} -- COMMAND`}</code>],
+        ["run it again", isFailed && status !== "completed" && <code>{`hansard run resume ${fork} -- COMMAND`}</code>],
       ]} />
       <p><button type="button" onClick={() => setQuery({ fork: "" })}>Another change</button></p>
     </section>

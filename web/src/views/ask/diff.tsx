@@ -158,11 +158,17 @@ function numbers(name: string, a: number | null | undefined, b: number | null | 
   return { name, a: a === null || a === undefined ? "" : form(a), b: b === null || b === undefined ? "" : form(b), change: change ? `${change > 0 ? "+" : "−"}${form(Math.abs(change))}${ratio}` : "" };
 }
 
+const VERDICTS: Record<string, string> = {
+  comparable: "Only the moves can explain the difference.",
+  differs: "Something beside the moves differs, and may explain the rest.",
+  "nothing ran": "Nothing ran in the fork after its fork point.",
+};
+
 function Respects({ verdict }: { verdict: any }) {
   const kind = { comparable: "better", differs: "worse" }[verdict.verdict as string] ?? "open";
   return (
     <section class="card">
-      <header><Pill status={kind} label={verdict.verdict} /> <strong>{verdict.verdict === "comparable" ? "Only the moves can explain the difference." : verdict.verdict === "differs" ? "Something beside the moves differs, and may explain the rest." : "Not everything that matters is on record."}</strong></header>
+      <header><Pill status={kind} label={verdict.verdict} /> <strong>{VERDICTS[verdict.verdict as string] ?? "Not everything that matters is on record."}</strong></header>
       <Facts pairs={verdict.respects.map((each: any) => [each.name, `${each.sameness}: ${each.because}`])} />
     </section>
   );
