@@ -338,8 +338,11 @@ async def test_only_what_diverged_is_settled_as_diverged(record: TwinRecord, ver
     assert len(world.effects) == 1
 
 
-async def test_what_surely_did_not_happen_runs_after_an_edit(record: TwinRecord):
-    """A `once` step that failed safely has no effect: an edit before it needs no decision."""
+@pytest.mark.parametrize("error", [hansard.errors.NotDone, LookupError])
+async def test_what_surely_did_not_happen_runs_after_an_edit(record: TwinRecord, error):
+    """A `once` step that failed safely has no effect: an edit before it needs no decision. One that
+    failed otherwise may have had its effect, and stops.
+    """
     ran = []
     for before in ("a", "edited"):
         async with record.run(run="r") as session:
@@ -352,12 +355,16 @@ async def test_what_surely_did_not_happen_runs_after_an_edit(record: TwinRecord)
             async def send() -> str:
                 ran.append(before)
                 if before == "a":
-                    raise hansard.errors.NotDone
+                    raise error
                 return "sent"
 
             await earlier(before)
-            try:
-                await send()
-            except hansard.errors.NotDone:
-                assert before == "a"
-    assert ran == ["a", "edited"]
+            if before == "a":
+                with pytest.raises(error):
+                    await send()
+            elif error is LookupError:
+                with pytest.raises(hansard.Diverged):
+                    await send()
+            else:
+                assert await send() == "sent"
+    assert ran == (["a"] if error is LookupError else ["a", "edited"])

@@ -1,5 +1,6 @@
 """`run settle`, `run fork`, `run resume` and `run replay` with a command."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -348,6 +349,22 @@ def test_a_result_is_json_or_text(call: Call, record: hansard.Record, typed: str
     [step] = call("run", "trace", run, "--json").lines
     assert step["result"] == result
     assert call("run", "replay", run).code == 0
+
+
+def test_a_completed_run_has_nothing_to_resume(call: Call, record: hansard.Record):
+    """After a settlement in a completed run, the hint says that only a reopened run uses it."""
+    with record.run("completed", agent="sender", role="sender") as session:
+
+        @session.tool
+        def send(to: str) -> str:
+            raise TimeoutError(to)
+
+        for to in "ab":
+            with contextlib.suppress(TimeoutError):
+                send(to)
+    first, second = (call("run", "settle", session.run, each, "--happened", "1") for each in "12")
+    assert first.err == "still in doubt: sender#2; settle them too\n"
+    assert f"run {session.run} is completed: nothing is left to resume" in second.err
 
 
 def test_what_did_not_happen_may_run_again(call: Call, record: hansard.Record):

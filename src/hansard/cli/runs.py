@@ -340,8 +340,15 @@ def _next(view: RunView) -> str:
     """Return the next command after a step was settled."""
     still = [f"{agent}#{step.number}" for agent, step in _steps_to_settle(view)]
     resume = resume_command(view.run, view.life.roster, view.life.labels)
+    is_completed = view.life.status is RunStatus.COMPLETED
     if still:
-        return f"still in doubt: {', '.join(still)}; settle them too, or resume: {resume}"
+        either = "" if is_completed else f", or resume: {resume}"
+        return f"still in doubt: {', '.join(still)}; settle them too{either}"
+    if is_completed:
+        return (
+            f"run {view.run} is completed: nothing is left to resume. To run its program again "
+            f"with this outcome, which reopens the run: {resume}"
+        )
     return f"continue with: {resume}"
 
 
