@@ -151,7 +151,12 @@ def test_doubt_is_settled_from_the_command_line_and_the_run_ends(
     assert stopped.code == 1
     remedy = f" run settle {run} worker#3 --happened RESULT or --did-not-happen"
     assert remedy in stopped.err
-    assert "requested, in doubt" in call("run", "trace", run).out
+    other = in_doubt(record, "other")
+    for shows in (["trace", run], ["replay", run], ["diff", run, other]):
+        assert "requested, in doubt" in call("run", *shows).out
+    assert any(line.get("in_doubt") for line in call("run", "replay", run, "--json").lines)
+    moves = [line["a"] or {} for line in call("run", "diff", run, other, "--json").lines[3:-1]]
+    assert [move["tool"] for move in moves if move.get("in_doubt")] == ["never"]
     intent = next(each for each in call("trail", run, "--json").lines if each.get("step") == 3)
     result = call("run", "settle", run, intent["address"], "--happened", '"x"', "--by", "me")
     assert result.code == 0

@@ -34,7 +34,7 @@ from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError, UnknownEvent
 from hansard.domain.ids import run_of
 from hansard.domain.run import OBSERVED, EditedResult, EditKind, Swap
-from hansard.domain.steps import Effects, Step, StepStatus
+from hansard.domain.steps import Effects, Step
 from hansard.inspect import run as run_reads
 from hansard.inspect import state as state_reads
 from hansard.inspect import trace as trace_reads
@@ -818,13 +818,9 @@ async def trace(
     """List the steps of a run, nested as they ran."""
     async with reading_run(which) as (workspace, run):
         history = await workspace.states.history(run, await workspace.points.up_to(run, at))
-        alive: dict[str, bool | None] | None = None
+        traced = trace_reads.trace(run, history)
         if at is None:
-            life = await workspace.states.life(run)
-            names = life.missing
-            known = await unfinished.processes(workspace, settings(), run, life.roster, names)
-            alive = {name: known.get(name) for name in names}
-        traced = trace_reads.trace(run, history, alive)
+            traced.doubts.alive = await unfinished.at_work(workspace, settings(), run)
         if not full:
             output.show(traced, _render_trace(traced))
             return
@@ -947,19 +943,9 @@ def _began(traced: Trace, when: EventTime) -> str:
     return output.cut(when.at) if when.is_known else ""
 
 
-def _status(traced: Trace, agent: str, step: Step) -> str:
-    """Return a step's status, and whether its effect is in doubt or the call under way."""
-    if traced.is_under_way(agent, step):
-        return f"{step.status.value}, under way"
-    if not traced.is_in_doubt(agent, step) or step.status is StepStatus.IN_DOUBT:
-        return step.status.value
-    is_unknown = traced.alive is None or traced.alive.get(agent, False) is None
-    return f"{step.status.value}, in doubt{' or under way' if is_unknown and step.is_open else ''}"
-
-
 def _outcome(traced: Trace, agent: str, step: Step) -> Text:
     """Render a step's outcome; its status unless it simply completed."""
-    status = _status(traced, agent, step)
+    status = traced.doubts.status(agent, step)
     line = output.cell("") if status == "completed" else output.status_cell(status)
     items = [recorded(item) for item in step.items[: output.PREVIEW_CHARACTERS]]
     result = output.result_preview(step, items if step.streamed else recorded(step.result))
@@ -990,7 +976,7 @@ def _block(traced: Trace, whole: WholeStep) -> Iterator[Part]:
     head = (
         f"{line.agent}#{step.number}",
         step.tool,
-        _status(traced, line.agent, step),
+        traced.doubts.status(line.agent, step),
         _settlement_text(step),
         f"in {value.branch}" if value.branch else "",
         f"began {_began(traced, began)} ({began.clock.value})" if began.is_known else "",

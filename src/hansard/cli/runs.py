@@ -17,9 +17,10 @@ from hansard.bus.reads import Time
 from hansard.cli import output, processes
 from hansard.cli.common import At, By, Command, Commands, Reason, Run, argument, flag, option, pairs
 from hansard.cli.experiment import numbers
-from hansard.cli.opening import agents_at_work, reading, reading_run
+from hansard.cli.opening import agents_at_work, reading, reading_run, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.cli.run import edit_text, resume_command
+from hansard.client import unfinished
 from hansard.client.options import result_from
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import CallerError
@@ -41,7 +42,7 @@ from hansard.inspect.run_diff import (
     RunDiff,
     run_diff,
 )
-from hansard.inspect.trace import Line, recorded
+from hansard.inspect.trace import Doubts, Line, recorded
 from hansard.state.replay import RunView
 from hansard.web.pages import page_name
 from hansard.web.pages import run_page as html_page
@@ -430,6 +431,7 @@ async def replay(
     async with reading_run(which) as (workspace, run):
         actions.refuse_observed(run, (await workspace.states.run(run)).life)
         report = await rederive.replay(workspace, run)
+        report.doubts.alive = await unfinished.at_work(workspace, settings(), run)
     output.show(report, _render_replay(report))
     return 1 if report.summary.differ else 0
 
@@ -453,19 +455,20 @@ def _render_call(row: tuple[Line, CheckedCall]) -> Text:
     return output.cell("as recorded", "green")
 
 
-COLUMNS = (
-    Column("step", lambda row: f"{row[0].agent}#{row[0].step.number}", whole=True),
-    Column("tool", _call_name),
-    Column("arguments", lambda row: output.arguments_preview(row[1].arguments)),
-    Column("result", lambda row: output.result_preview(row[0].step, row[1].result)),
-    Column("status", lambda row: output.status_cell(row[0].step.status.value), whole=True),
-    Column("re-derived", _render_call, whole=True),
-)
-
-
 def _render_replay(report: Replayed) -> Iterator[Part]:
+    def status(row: tuple[Line, CheckedCall]) -> Text:
+        return output.status_cell(report.doubts.status(row[0].agent, row[0].step))
+
+    columns = (
+        Column("step", lambda row: f"{row[0].agent}#{row[0].step.number}", whole=True),
+        Column("tool", _call_name),
+        Column("arguments", lambda row: output.arguments_preview(row[1].arguments)),
+        Column("result", lambda row: output.result_preview(row[0].step, row[1].result)),
+        Column("status", status, whole=True),
+        Column("re-derived", _render_call, whole=True),
+    )
     if report.calls:
-        yield output.listing(COLUMNS, report.calls)
+        yield output.listing(columns, report.calls)
     tally = report.summary
     text = f"{counted(tally.calls, 'call')} from the record, 0 tools run"
     if tally.differ:
@@ -513,6 +516,8 @@ async def diff(
     async with reading() as workspace:
         runs = [await find_run(workspace, run) for run in (a, b)]
         difference = await run_diff(workspace, *runs)
+        for side in difference.sides:
+            side.doubts.alive = await unfinished.at_work(workspace, settings(), side.run)
     output.show(difference, _render_diff(difference))
     return 1 if difference.differs else 0
 
@@ -531,14 +536,14 @@ def _render_diff(difference: RunDiff) -> Iterator[Part]:
     yield from _comparability(difference.comparability)
     if difference.first is not None:
         yield "first difference"
-        yield output.Lines(list(_difference(difference.first[1])))
+        yield output.Lines(list(_difference(difference, difference.first[1])))
     elif not difference.differs:
         yield "equal: calls, results, decisions, messages, status and scores"
     if not difference.ended_alike:
         yield from _outcomes(difference)
     for couple in difference.couples:
         yield ""
-        yield output.Lines(list(_agent(couple)))
+        yield output.Lines(list(_agent(difference, couple)))
 
 
 def _outcomes(difference: RunDiff) -> Iterator[Part]:
@@ -593,7 +598,7 @@ def _count(number: int) -> str:
     return f"{counted(number, 'entry')}"
 
 
-def _agent(couple: AgentPair) -> Iterator[Text]:
+def _agent(difference: RunDiff, couple: AgentPair) -> Iterator[Text]:
     """Yield an agent's differences, with the number of equal entries before, between and after."""
     names = [agent.name for agent in (couple.a, couple.b) if agent is not None]
     role = next(agent.state.role for agent in (couple.a, couple.b) if agent is not None)
@@ -610,7 +615,7 @@ def _agent(couple: AgentPair) -> Iterator[Text]:
         same, shown = 0, shown + 1
         if shown > SHOWN_MAX:
             break
-        yield from _difference(pair)
+        yield from _difference(difference, pair)
     if shown > SHOWN_MAX:
         more = sum(pair.what is not Match.SAME for pair in couple.pairs) - SHOWN_MAX
         yield output.text(f"  … and {more:,} more differences: --json has them")
@@ -618,18 +623,19 @@ def _agent(couple: AgentPair) -> Iterator[Text]:
         yield output.text(f"  = {_count(same)} the same", style="dim")
 
 
-def _difference(pair: Pair) -> Iterator[Text]:
+def _difference(difference: RunDiff, pair: Pair) -> Iterator[Text]:
     """Yield a difference: its subject and both sides."""
     sign, style = _SIGNS[pair.what]
     move = pair.a or pair.b
     name = move.name if move is not None else ""
     yield output.text(f"  {sign} {output.cut(name)}, {_LABELS.get(pair.what, '')}", style=style)
-    for letter, each in (("A", pair.a), ("B", pair.b)):
+    for letter, each, side in zip("AB", (pair.a, pair.b), difference.sides, strict=True):
         if each is not None:
-            yield output.text(f"      {letter} {plain_text(each.place)}  {_move(each)}")
+            text = _move(each, side.doubts)
+            yield output.text(f"      {letter} {plain_text(each.place)}  {text}")
 
 
-def _move(move: Move) -> str:
+def _move(move: Move, doubts: Doubts) -> str:
     if move.decision is not None:
         made = move.decision
         why = f": {output.cut(made.because)}" if made.because else ""
@@ -643,7 +649,8 @@ def _move(move: Move) -> str:
     arguments = output.arguments_preview(recorded(step.arguments))
     items = [recorded(item) for item in step.items[: output.PREVIEW_CHARACTERS]]
     result = output.result_preview(step, items if step.streamed else recorded(step.result))
-    status = "" if step.status.value == "completed" else f"{step.status.value} "
+    status = doubts.status(move.agent, step)
+    status = "" if status == "completed" else f"{status} "
     withheld = withheld_text(step)
     return f"({arguments}) → {status}{result}{', ' if withheld else ''}{withheld}".rstrip()
 

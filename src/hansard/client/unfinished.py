@@ -249,6 +249,15 @@ async def processes(
     return known
 
 
+async def at_work(workspace: Workspace, settings: Settings, run: str) -> dict[str, bool | None]:
+    """Return of agents that have not left a run whether their process is at work; None if that is
+    not known here.
+    """
+    life = await workspace.states.life(run)
+    known = await processes(workspace, settings, run, life.roster, life.missing)
+    return {name: known.get(name) for name in life.missing}
+
+
 async def note_waiting(workspace: Workspace, settings: Settings, approvals: Approvals) -> None:
     """Set on each pending approval whether its agent's process is at work, where that is known."""
     for each in approvals.questions:

@@ -52,7 +52,7 @@ from hansard.domain.steps import (
     Verdict,
 )
 from hansard.inspect.answer import Answer, by_name
-from hansard.inspect.trace import Fetcher, Line, steps_of
+from hansard.inspect.trace import Doubts, Fetcher, Line, doubts, steps_of
 
 # Derivation of a call's fingerprint from the record before it.
 #
@@ -328,6 +328,7 @@ class Call(msgspec.Struct, tag_field="kind", tag="call", kw_only=True):
     tool: str
     arguments: Any
     status: str
+    in_doubt: bool
     result: Any
     error: Failure | None
     differs: list[str]
@@ -349,13 +350,21 @@ class Replayed(Answer):
 
     run: str
     calls: list[tuple[Line, CheckedCall]]
+    doubts: Doubts
 
     def lines(self) -> Iterator[Call | Summary]:
         """Yield each call, then the summary."""
         for line, checked in self.calls:
             step = line.step
             yield by_name(
-                Call, self, checked, line, step, step=step.number, status=step.status.value
+                Call,
+                self,
+                checked,
+                line,
+                step,
+                step=step.number,
+                status=step.status.value,
+                in_doubt=self.doubts.has(line.agent, step),
             )
         yield self.summary
 
@@ -387,7 +396,7 @@ async def replay(workspace: Workspace, run: str) -> Replayed:
                 agents[name] = Rederiver(name, fetch, full=full)
             await agents[name].take(stored)
     lines = [(line, agents[line.agent].checked[line.step.number]) for line in steps_of(history)]
-    return Replayed(run, lines)
+    return Replayed(run, lines, doubts({line.agent: line.state for line, _ in lines}))
 
 
 def _is_full(history: list[Stored]) -> bool:

@@ -400,6 +400,7 @@ class StepAt(At, kw_only=True):
     tool: str
     arguments: msgspec.Raw
     status: str
+    in_doubt: bool
     result: Any
     error: Failure | None
     attempts: int
@@ -454,6 +455,7 @@ class Side(msgspec.Struct):
     life: RunState
     agents: dict[str, AgentHistory]
     history: list[Stored]
+    doubts: trace.Doubts
 
 
 class AgentPair(msgspec.Struct, frozen=True):
@@ -509,7 +511,7 @@ class RunDiff(Answer):
         yield self.comparability
         for couple in self.couples:
             for pair in couple.pairs:
-                yield MoveLine(**_moves(couple, pair))
+                yield MoveLine(**self._moves(couple, pair))
         counts = Counter(pair.what for couple in self.couples for pair in couple.pairs)
         first = self.first
         yield RunComparison(
@@ -518,9 +520,20 @@ class RunDiff(Answer):
             agents=[AgentNames(_name(couple.a), _name(couple.b)) for couple in self.couples],
             shared=self.shared,
             counts={what.value: counts[what] for what in Match},
-            parts=Moves(**_moves(*first)) if first is not None else None,
+            parts=Moves(**self._moves(*first)) if first is not None else None,
             position=max(side.history[-1].position for side in self.sides),
         )
+
+    def _moves(self, couple: AgentPair, pair: Pair) -> dict[str, Any]:
+        a, b = self.sides
+        return {
+            "agent_a": _name(couple.a),
+            "agent_b": _name(couple.b),
+            "what": pair.what,
+            "shared": pair.shared,
+            "a": _at(pair.a, a.doubts),
+            "b": _at(pair.b, b.doubts),
+        }
 
     @property
     def first(self) -> tuple[AgentPair, Pair] | None:
@@ -549,7 +562,9 @@ async def run_diff(workspace: Workspace, a: str, b: str) -> RunDiff:
 async def _side(workspace: Workspace, run: str, up_to: AtPosition) -> Side:
     history = await workspace.states.history(run, up_to)
     life = fold_life(stored for stored in history if isinstance(stored.stream, RunStream))
-    return Side(run, life, by_agent(history), history)
+    agents = by_agent(history)
+    doubtful = trace.doubts({name: agent.state for name, agent in agents.items()})
+    return Side(run, life, agents, history, doubtful)
 
 
 def _couples(a: Side, b: Side) -> Iterator[AgentPair]:
@@ -620,22 +635,11 @@ def _duration_ms(side: Side) -> float | None:
     return (newest.moment - first.moment).total_seconds() * 1_000
 
 
-def _moves(couple: AgentPair, pair: Pair) -> dict[str, Any]:
-    return {
-        "agent_a": _name(couple.a),
-        "agent_b": _name(couple.b),
-        "what": pair.what,
-        "shared": pair.shared,
-        "a": _at(pair.a),
-        "b": _at(pair.b),
-    }
-
-
 def _name(agent: AgentHistory | None) -> str | None:
     return agent.name if agent is not None else None
 
 
-def _at(move: Move | None) -> At | None:
+def _at(move: Move | None, doubts: trace.Doubts) -> At | None:
     if move is None:
         return None
     decision, step = move.decision, move.step
@@ -660,6 +664,7 @@ def _at(move: Move | None) -> At | None:
         recorded_in=move.run,
         step=step.number,
         status=step.status.value,
+        in_doubt=doubts.has(move.agent, step),
         result=step.items if step.streamed else step.result,
         attempts=step.attempt,
         duration_ms=step.duration_ms or None,

@@ -276,6 +276,43 @@ class WholeStep(Answer):
     traced: TracedStep
 
 
+class Doubts(msgspec.Struct):
+    """Calls of a run in doubt, by agent.
+
+    `alive` states of agents that have not left whether their processes are at work, None if that is
+    not known; without it nothing is known.
+    """
+
+    steps: Mapping[str, frozenset[int]]
+    alive: Mapping[str, bool | None] | None = None
+
+    def is_under_way(self, agent: str, step: Step) -> bool:
+        """Return whether a call has no outcome yet, and its agent is at work."""
+        return step.is_open and bool((self.alive or {}).get(agent))
+
+    def has(self, agent: str, step: Step) -> bool:
+        """Return whether a call is in doubt, and not under way."""
+        is_doubtful = step.number in self.steps.get(agent, ())
+        return is_doubtful and not self.is_under_way(agent, step)
+
+    def status(self, agent: str, step: Step) -> str:
+        """Return a step's status, and whether its effect is in doubt or the call under way."""
+        if self.is_under_way(agent, step):
+            return f"{step.status.value}, under way"
+        if not self.has(agent, step) or step.status is StepStatus.IN_DOUBT:
+            return step.status.value
+        is_unknown = self.alive is None or self.alive.get(agent, False) is None
+        either = " or under way" if is_unknown and step.is_open else ""
+        return f"{step.status.value}, in doubt{either}"
+
+
+def doubts(agents: Mapping[str, AgentState]) -> Doubts:
+    """Return the calls in doubt of agents, by name."""
+    return Doubts(
+        {name: frozenset(step.number for step in state.in_doubt) for name, state in agents.items()}
+    )
+
+
 class Trace(Answer):
     """Traced run."""
 
@@ -283,17 +320,7 @@ class Trace(Answer):
     agents: dict[str, AgentHistory]
     beginning: Beginning
     steps: list[Line]
-    alive: Mapping[str, bool | None] | None = None
-    doubts: Mapping[str, frozenset[int]] = {}
-
-    def is_under_way(self, agent: str, step: Step) -> bool:
-        """Return whether a call has no outcome yet, and its agent is at work."""
-        return step.is_open and bool((self.alive or {}).get(agent))
-
-    def is_in_doubt(self, agent: str, step: Step) -> bool:
-        """Return whether a call is in doubt, and not under way."""
-        is_doubtful = step.number in self.doubts.get(agent, ())
-        return is_doubtful and not self.is_under_way(agent, step)
+    doubts: Doubts
 
     def lines(self) -> Iterator[TracedStep]:
         """Yield each step with its values as recorded."""
@@ -348,7 +375,7 @@ class Trace(Answer):
             effects=step.effects.value,
             arguments=arguments,
             status=step.status.value,
-            in_doubt=self.is_in_doubt(line.agent, step),
+            in_doubt=self.doubts.has(line.agent, step),
             result=result,
             rule=step.rule or None,
             attempts=[
@@ -430,18 +457,11 @@ class _Saves(msgspec.Struct):
     saved: list[_Saved]
 
 
-def trace(run: str, history: list[Stored], alive: Mapping[str, bool | None] | None = None) -> Trace:
-    """Trace a run from its commits. `alive` states of agents that have not left whether their
-    processes are at work, None if that is not known; without it nothing is known.
-
-    Raises UnknownEvent, Corrupt.
-    """
+def trace(run: str, history: list[Stored]) -> Trace:
+    """Trace a run from its commits. Raises UnknownEvent, Corrupt."""
     agents = by_agent(history)
-    doubts = {
-        name: frozenset(step.number for step in agent.state.in_doubt)
-        for name, agent in agents.items()
-    }
-    return Trace(run, agents, Beginning(history), _lines(agents), alive, doubts)
+    doubtful = doubts({name: agent.state for name, agent in agents.items()})
+    return Trace(run, agents, Beginning(history), _lines(agents), doubtful)
 
 
 def steps_of(history: list[Stored]) -> list[Line]:

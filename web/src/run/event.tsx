@@ -1,6 +1,6 @@
 // The event at the point, with its step up to that event.
 
-import { Rec, Facts, Failed, Pill, Waiting } from "../ui/pieces";
+import { Rec, Facts, Failed, CallPill, Waiting } from "../ui/pieces";
 import { count, duration, inLine, plural } from "../ui/text";
 import { AroundContext, ErrorNode, Payload, TextBlock, Value } from "../ui/value";
 import { Fragment, type ComponentChildren } from "preact";
@@ -107,7 +107,7 @@ function StepEvent({ model, point, item, events }: { model: RunModel; point: num
   const isOpen = (status === "requested" || status === "in_doubt") && point < all.at(-1)!;
   return (
     <>
-      <div class="what"><Rec text={titleOf(outline, item)} class="name" /><Pill status={status} /></div>
+      <div class="what"><Rec text={titleOf(outline, item)} class="name" /><CallPill status={status} /></div>
       <EventButtons events={all} point={point} />
       <Facts pairs={[
         ["step", `${agent}#${outline.step[outline.first[item]]}`],

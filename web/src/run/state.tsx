@@ -5,7 +5,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { useRead, type Read } from "../app/reads";
 import { query, setQuery } from "../app/place";
 import type { Value } from "../app/source";
-import { Facts, Failed, Panel, Pill, Rec, Shown, Who } from "../ui/pieces";
+import { Facts, Failed, Panel, CallPill, Pill, Rec, Shown, Who } from "../ui/pieces";
 import { count, firstWords, plural, preview } from "../ui/text";
 import { AroundContext, failureText, Fold, Payload, TextBlock, Value as Content } from "../ui/value";
 import type { AgentFigures, ContextAnswer, Life, Message, RunAnswer } from "./answers";
@@ -52,7 +52,7 @@ function AgentRow({ figures, number, isChosen, choose }: { figures: AgentFigures
         <Field name="decisions">{plural(figures.decisions.length, "decision")}</Field>
         {figures.checkpoints && <Field name="checkpoints">{plural(Object.keys(figures.checkpoints).length, "checkpoint")}</Field>}
       </span>
-      <span class="tallies">{statuses.length ? statuses.map(([status, size]) => <span key={status} class="tally" data-status={status}>{count(size)} <Pill status={status} /></span>) : <span class="dim">no steps</span>}</span>
+      <span class="tallies">{statuses.length ? statuses.map(([status, size]) => <span key={status} class="tally" data-status={status}>{count(size)} <CallPill status={status} /></span>) : <span class="dim">no steps</span>}</span>
     </button>
   );
 }
@@ -115,7 +115,7 @@ function AgentInFull({ figures, at, point }: { figures: AgentFigures; at: Value;
       <h3 class="of"><Rec text={figures.agent} /></h3>
       <Section id="open" name="Open steps" size={open.length}>
         <Newest list={open} make={(item) => (
-          <div key={item} class="line"><GoTo number={outline.first[item]}>#{outline.step[outline.first[item]]} <Rec text={titleOf(outline, item)} /></GoTo><span class="gist"><Rec text={gistOf(outline, item)} /></span><Pill status={outline.statusAt(item, point)} /></div>
+          <div key={item} class="line"><GoTo number={outline.first[item]}>#{outline.step[outline.first[item]]} <Rec text={titleOf(outline, item)} /></GoTo><span class="gist"><Rec text={gistOf(outline, item)} /></span><CallPill status={outline.statusAt(item, point)} /></div>
         )} />
       </Section>
       <Section id="checkpoints" name="Checkpoints" size={Object.keys(figures.checkpoints ?? {}).length}>

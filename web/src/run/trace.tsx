@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { asProblem } from "../app/reads";
 import { VirtualList, type Place } from "../ui/list";
-import { Empty, Pill, Rec, Who } from "../ui/pieces";
+import { Empty, CallPill, Rec, Who } from "../ui/pieces";
 import { duration, firsts, moment } from "../ui/text";
 import { SETTLE_MS, useModel, type RunModel } from "./model";
 import { KINDS, type Kind, type Outline } from "./outline";
@@ -54,7 +54,7 @@ function StepMarks({ outline, item, point }: { outline: Outline; item: number; p
       {settled >= 0 && <span class="chip">settled by <Rec text={(outline.texts[settled] ?? "").split("  ")[0]} /></span>}
       {tries > 0 && <span class="chip">attempt {tries + 1}</span>}
       {took ? <span class="took">{duration(took)}</span> : null}
-      <Pill status={outline.statusAt(item, point)} />
+      <CallPill status={outline.statusAt(item, point)} />
     </>
   );
 }

@@ -17,6 +17,9 @@ export function Pill({ status, label }: { status: string; label?: string }) {
   return <span class={`pill ${status}`}>{inLine(label ?? words(status))}</span>;
 }
 
+// The status of a call: an outline does not say whether one without an outcome is in doubt or under way.
+export const CallPill = ({ status }: { status: string }) => <Pill status={status} label={status === "requested" ? "no outcome" : undefined} />;
+
 export function Chip({ children, class: kind = "", title }: { children: ComponentChildren; class?: string; title?: string }) {
   return <span class={`chip ${kind}`.trim()} title={title}>{children}</span>;
 }

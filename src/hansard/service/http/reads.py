@@ -627,7 +627,11 @@ async def diff(context: Context, run: str, other: str) -> Any:
         other: The second run.
     """
     workspace, name = await _found(context, "diff", run)
-    return document(await run_diff(workspace, name, await find_run(workspace, other)))
+    difference = await run_diff(workspace, name, await find_run(workspace, other))
+    for side in difference.sides:
+        settings = context.workspace.settings
+        side.doubts.alive = await unfinished.at_work(workspace, settings, side.run)
+    return document(difference)
 
 
 @read("/runs/{run}/plan")

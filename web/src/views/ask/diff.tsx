@@ -12,7 +12,7 @@ import { Changes, EventLink, Page, type Lines, ofKind, RunLink, runPath, short, 
 
 interface At {
   place: string; recorded_in: string | null; version: number; position: number;
-  step?: number; tool?: string; arguments?: any; status?: string; result?: any; error?: any; duration_ms?: number | null; usage?: Record<string, number>; withheld?: string | null; would?: string | null;
+  step?: number; tool?: string; arguments?: any; status?: string; in_doubt?: boolean; result?: any; error?: any; duration_ms?: number | null; usage?: Record<string, number>; withheld?: string | null; would?: string | null;
   decision?: string; selected?: string; alternatives?: any[]; because?: string | null; threshold?: number | null; confidence?: number | null;
   role?: string; content?: any; fields?: any;
 }
@@ -185,8 +185,10 @@ function Row({ move, index, place, isCurrent, isFirst }: { move: Move; index: nu
   );
 }
 
+const statusOf = (at: At): string | undefined => (at.in_doubt && at.status !== "in_doubt" ? `${at.status}, in doubt` : at.status);
+
 function summary(at: At): string {
-  if (at.tool) return `${at.tool}(${preview(at.arguments, 60)}) → ${at.status === "completed" ? preview(at.result, 60) : at.status}`;
+  if (at.tool) return `${at.tool}(${preview(at.arguments, 60)}) → ${at.status === "completed" ? preview(at.result, 60) : statusOf(at)}`;
   if (at.decision !== undefined) return `${at.decision} ${at.selected}`;
   return `${at.role}: ${preview(at.content, 110)}`;
 }
@@ -194,7 +196,7 @@ function summary(at: At): string {
 function Detail({ move }: { move: Move }) {
   const { a, b } = move;
   const both = a !== null && b !== null;
-  const parts = (at: At) => (at.tool ? { arguments: at.arguments, result: at.result, status: at.status, error: at.error } : at.decision !== undefined ? { selected: at.selected, alternatives: at.alternatives, threshold: at.threshold, confidence: at.confidence, because: at.because } : { content: at.content, fields: at.fields });
+  const parts = (at: At) => (at.tool ? { arguments: at.arguments, result: at.result, status: statusOf(at), error: at.error } : at.decision !== undefined ? { selected: at.selected, alternatives: at.alternatives, threshold: at.threshold, confidence: at.confidence, because: at.because } : { content: at.content, fields: at.fields });
   return (
     <>
       <h2><Rec text={nameOf(move)} /> <span class="dim">{WHAT[move.what]}{move.shared ? ": one recorded event" : ""}</span></h2>
