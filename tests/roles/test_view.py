@@ -17,6 +17,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import AgentStream, RunStream, StreamId
 from hansard.domain.roles import check
+from hansard.domain.roles.authorize import CALLS, holds_values, kinds_of
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
 from hansard.domain.roles.view import (
     Facts,
@@ -519,6 +520,21 @@ def test_arguments_that_only_look_like_a_call_stay():
     plain = {"name": "ada", "input": "text", "content": "text", "args": "text"}
     made = of_exchange(CALL, "step.requested.v1", {"step": 1, "arguments": plain})
     assert json.loads(made) == {"step": 1, "arguments": plain}
+
+
+ABOUT_CALLS = [tag for tag in kinds_of(CALLS) if holds_values(tag, "error")]
+
+
+@pytest.mark.parametrize("path", ["error", "*", "error.cause", "error.exceptions"])
+@pytest.mark.parametrize("kind", ABOUT_CALLS)
+def test_a_mask_of_errors_holds_in_every_kind_with_them(kind, path):
+    """An error's type leads back to itself: its cause is an error, too."""
+    cause = {"type": "F", "message": "secret"}
+    error = {"type": "E", "message": "m", "cause": cause, "exceptions": [cause]}
+    left = 1 if "." in path else 0
+    for tag in ABOUT_CALLS:
+        seen = of_exchange(Mask("errors", (kind,), (path,)), tag, {"error": error})
+        assert seen.count("secret") == left, (tag, seen)
 
 
 def test_what_masks_of_calls_do_not_cover_is_listed():

@@ -213,14 +213,16 @@ CALLS = ("step.*", "approval.requested")
 
 @lru_cache(maxsize=4_096)
 def repeats(tag: str, kinds: tuple[str, ...], paths: tuple[str, ...]) -> bool:
-    """Return whether events of a known kind about a call repeat fields of other such kinds."""
+    """Return whether events of a known kind about a call repeat fields of other such kinds.
+
+    Types are compared as text, since that of an error leads back to itself: equality never ends.
+    """
     about_calls = kinds_of(CALLS)
     return tag in about_calls and any(
-        kind in reached(tag, path)
+        not {*map(repr, reached(tag, path))}.isdisjoint(map(repr, reached(other, path)))
         for other in kinds_of(kinds)
         if other in about_calls
         for path in paths
-        for kind in reached(other, path)
     )
 
 
