@@ -1,4 +1,7 @@
-"""Steps of a run, as a list and as a tree; their payloads, and the data that they sent out."""
+"""Steps of a run, as a list and as a tree; their payloads, doubts, and the data that they sent out.
+
+Long because all of them are read from the same folded agents with their events.
+"""
 
 from __future__ import annotations
 
