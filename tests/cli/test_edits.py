@@ -52,7 +52,7 @@ def test_a_step_is_replaced_from_a_file(record, call: Call, tmp_path: Path):
     shown = call("run", "show", fork).out
     assert "clerk#1 find_order is" in shown
     assert "by eve: it was there" in shown
-    assert "happened by eve" in call("run", "trace", fork).out
+    assert "result edited by eve (it was there)" in call("run", "trace", fork).out
     compared = call("run", "diff", run, fork)
     edits = 'clerk#1 find_order is {"number":17,"state":"delivered"} by eve: it was there'
     assert f"B is a fork of run {run} with edits: {edits}" in compared.out

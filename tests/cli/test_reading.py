@@ -1,5 +1,6 @@
 """`runs`, `run show`, `run trace` and `status` over real runs."""
 
+import functools
 import json
 import re
 
@@ -195,7 +196,37 @@ def test_a_settled_step_says_by_whom(call: Call, runs: Runs):
     assert (step["status"], step["verdict"]) == ("completed", "happened")
     assert step["settled_by"] == OS_USER
     assert step["result"] == {"id": 7}
-    assert f"happened by {OS_USER}" in call("run", "trace", runs.settled).out
+    settled = f"settled by {OS_USER}: happened (the log of the server says so)"
+    assert settled in call("run", "trace", runs.settled, "--full").out
+    assert f"settled by {OS_USER}: happened" in call("run", "trace", runs.settled).out
+    [settlement] = step["settlements"]
+    assert (settlement["verdict"], settlement["is_edit"]) == ("happened", False)
+
+
+def test_an_interrupted_attempt_is_not_called_failed(call: Call, record: hansard.Record):
+    """The effect of an interrupted attempt is unknown until somebody settles it, with a reason."""
+    pays = functools.partial(record.run, "pay", run="pay-1", agent="a", role="r")
+    with pytest.raises(KeyboardInterrupt), pays() as session:
+        paid(session, KeyboardInterrupt())
+    record.settle("pay-1", "1", "did_not_happen", reason="asked bank", by="eve")
+    with pays(mode="resume") as session:
+        paid(session, None)
+    shown = call("run", "trace", "pay-1").out
+    interrupted = shown.index("attempt 1 interrupted, outcome unknown")
+    assert interrupted < shown.index("settled by eve: did not happen (asked bank)")
+    assert "failed" not in shown
+
+
+def paid(session: hansard.Session, error: BaseException | None) -> None:
+    """Call a tool with an effect that is interrupted, or ends."""
+
+    @session.tool(effects="once")
+    def pay(amount: int) -> str:
+        if error is not None:
+            raise error
+        return f"paid {amount}"
+
+    pay(42)
 
 
 def test_a_blocked_step_names_its_rule(call: Call, runs: Runs):

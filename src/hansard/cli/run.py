@@ -34,7 +34,7 @@ from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError, UnknownEvent
 from hansard.domain.ids import run_of
 from hansard.domain.run import OBSERVED, EditedResult, EditKind, Swap
-from hansard.domain.steps import Effects, Step
+from hansard.domain.steps import Effects, Step, StepAttempted
 from hansard.inspect import run as run_reads
 from hansard.inspect import state as state_reads
 from hansard.inspect import trace as trace_reads
@@ -56,7 +56,7 @@ from hansard.inspect.state import (
     as_json,
     contexts,
 )
-from hansard.inspect.trace import AgentHistory, Payloads, Trace, WholeStep, recorded
+from hansard.inspect.trace import AgentHistory, Payloads, Settlement, Trace, WholeStep, recorded
 from hansard.state.replay import RunView
 
 if TYPE_CHECKING:
@@ -906,17 +906,45 @@ def _step_row(traced: Trace, agent: AgentHistory, row: trace_reads.Row, step: St
 def _attempt_rows(
     traced: Trace, agent: AgentHistory, row: trace_reads.Row, step: Step
 ) -> Iterator[_Row]:
-    for tried, version in traced.attempts(agent.name, step):
-        guides = row.under + ("│  " if row.holds else "   ")
-        event = agent.events[version]
-        why = output.cut(tried.error.text)
-        again = f", again after {output.duration(tried.retry_in_ms)}" if tried.retry_in_ms else ""
+    """Yield a step's earlier attempts, each before the settlements that followed it."""
+    guides = row.under + ("│  " if row.holds else "   ")
+    lines: list[tuple[int, str, StepAttempted | None]] = []
+    began = step.version
+    for attempt, ended in traced.attempts(agent.name, step):
+        lines.append((began, _tried(attempt), attempt))
+        began = ended
+    lines += [(at, _settled(each), None) for at, each in traced.settlements(agent.name, step)]
+    for version, text, tried in sorted(lines, key=lambda line: line[0]):
         yield _row(
-            clock=_clock(event.time),
-            took=output.duration(tried.duration_ms),
-            call=_guided(guides, f"attempt {tried.attempt} failed{again}", "dim"),
-            outcome=output.cell(why, "dim"),
+            clock=_clock(agent.events[version].time),
+            took=output.duration(tried.duration_ms) if tried is not None else "",
+            call=_guided(guides, output.cut(text), "dim"),
+            outcome=output.cell(output.cut(tried.error.text) if tried is not None else "", "dim"),
         )
+
+
+_INTERRUPTIONS = {
+    ("builtins", "Interrupted"),  # recorded on resume: the process was killed
+    ("builtins", "KeyboardInterrupt"),
+    ("builtins", "SystemExit"),
+    ("asyncio.exceptions", "CancelledError"),
+}
+"""Errors by module and class that stop a call from outside."""
+
+
+def _tried(tried: StepAttempted) -> str:
+    """Describe an attempt that another followed; the effect of an interrupted one is unknown."""
+    if (tried.error.module, tried.error.type) in _INTERRUPTIONS:
+        return f"attempt {tried.attempt} interrupted, outcome unknown"
+    again = f", again after {output.duration(tried.retry_in_ms)}" if tried.retry_in_ms else ""
+    return f"attempt {tried.attempt} failed{again}"
+
+
+def _settled(settlement: Settlement) -> str:
+    reason = f" ({settlement.reason})" if settlement.reason else ""
+    if settlement.is_edit:
+        return f"result edited by {settlement.by}{reason}"
+    return f"settled by {settlement.by}: {settlement.verdict.value.replace('_', ' ')}{reason}"
 
 
 def _change_rows(row: trace_reads.Row, step: Step) -> Iterator[_Row]:
@@ -957,15 +985,14 @@ def _outcome(traced: Trace, agent: str, step: Step) -> Text:
 
 def _settlement_text(step: Step) -> str:
     late = "after its agent had left" if step.late else ""
-    return ", ".join(part for part in (_verdict(step), late, withheld_text(step)) if part)
+    return ", ".join(part for part in (_reused(step), late, withheld_text(step)) if part)
 
 
-def _verdict(step: Step) -> str:
-    text = f"{step.verdict.value} by {step.settled_by}" if step.verdict is not None else ""
+def _reused(step: Step) -> str:
     if step.reused_from is not None:
         source = step.reused_from
-        return f"{text} answer of {source.agent}#{source.step} of run {source.run}".strip()
-    return text if step.reused is None else f"{text} outcome of step {step.reused}".strip()
+        return f"answer of {source.agent}#{source.step} of run {source.run}"
+    return "" if step.reused is None else f"outcome of step {step.reused}"
 
 
 def _block(traced: Trace, whole: WholeStep) -> Iterator[Part]:
@@ -985,7 +1012,8 @@ def _block(traced: Trace, whole: WholeStep) -> Iterator[Part]:
     yield ""
     yield indent + "  ".join(part for part in head if part)
     parts = [("arguments", output.preview(value.arguments, None))]
-    parts += [(f"attempt {tried.attempt}", tried.error.text) for tried in step.attempts]
+    parts += [(_tried(tried), tried.error.text) for tried in step.attempts]
+    parts += [("settlement", _settled(each)) for each in value.settlements]
     parts.append(("would do", plain_text(step.would)))
     parts.append(("result", output.result_preview(step, value.result, None)))
     for name, text in parts:

@@ -30,6 +30,7 @@ from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, run_of
 from hansard.domain.label import raised
 from hansard.domain.payload import Fetch, in_full
+from hansard.domain.run import RunForked
 from hansard.domain.steps import (
     AnswerSource,
     Effects,
@@ -37,6 +38,7 @@ from hansard.domain.steps import (
     Step,
     StepAttempted,
     StepRequested,
+    StepSettled,
     StepStatus,
     Verdict,
     Withheld,
@@ -136,13 +138,15 @@ class StoredEvent(msgspec.Struct, frozen=True):
 class AgentHistory(msgspec.Struct):
     """Agent's state, and the events it was folded from by version.
 
-    `attempted` are the versions of a step's failed attempts, by step.
+    `attempted` are the versions of a step's failed attempts, by step; `settled` its settlements
+    with their versions.
     """
 
     name: str
     state: AgentState
     events: dict[int, StoredEvent] = {}
     attempted: dict[int, list[int]] = {}
+    settled: dict[int, list[tuple[int, StepSettled]]] = {}
 
     @property
     def steps(self) -> list[Step]:
@@ -164,6 +168,8 @@ def folded(name: str, commits: Iterable[Stored]) -> AgentHistory:
                 made.attempted[event.step] = []
             elif isinstance(event, StepAttempted):
                 made.attempted[event.step].append(version)
+            elif isinstance(event, StepSettled):
+                made.settled.setdefault(event.step, []).append((version, event))
     in_full(made.state.steps)
     return made
 
@@ -216,6 +222,16 @@ class FailedAttempt(msgspec.Struct, kw_only=True):
     ended: StepTime | None
 
 
+class Settlement(msgspec.Struct, kw_only=True):
+    """Decision on a step's outcome; `is_edit`: the result was edited for a fork."""
+
+    verdict: Verdict
+    by: str
+    reason: str
+    is_edit: bool
+    ended: StepTime | None
+
+
 class TracedStep(msgspec.Struct, kw_only=True):
     """Step with its place, as programs get it. `in_doubt`: its effect may or may not have happened,
     and no process of its agent is known to be at work on it.
@@ -246,6 +262,7 @@ class TracedStep(msgspec.Struct, kw_only=True):
     error: Failure | None
     rule: str | None
     attempts: list[FailedAttempt]
+    settlements: list[Settlement]
     duration_ms: float | None
     usage: dict[str, float]
     after: tuple[int, ...]
@@ -324,6 +341,8 @@ class Trace(Answer):
     beginning: Beginning
     steps: list[Line]
     doubts: Doubts
+    edits: frozenset[tuple[str, str]] = frozenset()
+    """Call keys and digests of the results that a fork's author edited."""
 
     def lines(self) -> Iterator[TracedStep]:
         """Yield each step with its values as recorded."""
@@ -351,6 +370,20 @@ class Trace(Answer):
         """Yield a step's failed attempts with their versions."""
         versions = self.agents[agent].attempted.get(step.number, ())
         return zip(step.attempts, versions, strict=True)
+
+    def settlements(self, agent: str, step: Step) -> Iterator[tuple[int, Settlement]]:
+        """Yield a step's settlements with their versions."""
+        for version, event in self.agents[agent].settled.get(step.number, ()):
+            yield (
+                version,
+                Settlement(
+                    verdict=event.verdict,
+                    by=event.by,
+                    reason=event.because,
+                    is_edit=(step.call, event.digest) in self.edits,
+                    ended=self._ended(agent, version),
+                ),
+            )
 
     def _ended(self, agent: str, version: int | None) -> StepTime | None:
         """Return the time of an agent's version; None for no version."""
@@ -390,6 +423,7 @@ class Trace(Answer):
                 )
                 for tried, version in self.attempts(line.agent, step)
             ],
+            settlements=[each for _, each in self.settlements(line.agent, step)],
             duration_ms=step.duration_ms or None,
             settled_by=step.settled_by or None,
             would=step.would or None,
@@ -464,7 +498,14 @@ def trace(run: str, history: list[Stored]) -> Trace:
     """Trace a run from its commits. Raises UnknownEvent, Corrupt."""
     agents = by_agent(history)
     doubtful = doubts({name: agent.state for name, agent in agents.items()})
-    return Trace(run, agents, Beginning(history), _lines(agents), doubtful)
+    edits = frozenset(
+        (edit.call, edit.digest)
+        for stored in history
+        for recorded in stored.commit.events
+        if recorded.type == RunForked.tag and isinstance(event := revive(recorded), RunForked)
+        for edit in event.edits
+    )
+    return Trace(run, agents, Beginning(history), _lines(agents), doubtful, edits)
 
 
 def steps_of(history: list[Stored]) -> list[Line]:
