@@ -250,6 +250,7 @@ def test_apply_and_show(call):
         role_file.parse(output.out)["analyzer"] == role_file.parse(EXAMPLE.read_text())["analyzer"]
     )
     assert "version 1, as of position" in output.err
+    assert "; ".join(uncovered["analyzer"]) in " ".join(output.err.split())
     [line] = call("roles", "show", "auditor", "--json").lines
     assert line["rules"]["sees"] == [{"name": "everything", "kinds": ["**"]}]
     assert (line["standing"], line["version"], line["position"]) == ("defined", 1, 4)

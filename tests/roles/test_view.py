@@ -23,6 +23,7 @@ from hansard.domain.roles.view import (
     Facts,
     ShownEvent,
     UnjudgedEvent,
+    explain,
     facts,
     judge,
     served,
@@ -541,15 +542,35 @@ def test_what_masks_of_calls_do_not_cover_is_listed():
     """Fields that the role sees, and that no mask hides as a whole; none without such a mask."""
     sees = (RoleRule("r", ("step.*", "board.put", "message.added"), fields=None),)
     rules = RoleDefined(sees=sees, masks=(CALL,))
-    assert check.uncovered(rules) == [
-        "board.put: value",
-        "message.added: content, fields",
-        "step.attempted: error",
-        "step.failed: error",
-        "step.in_doubt: error",
+    calls = [
+        "step.completed: result",
+        "step.requested: arguments",
+        "step.settled: result",
+        "step.yielded: items",
     ]
-    errors = Mask("errors", ("step.*",), ("error",))
-    values_of_keys = Mask("values", ("board.*",), ("value",))
-    rules = RoleDefined(sees=sees, masks=(CALL, errors, values_of_keys))
+    errors = [f"step.{tag}: error" for tag in ("attempted", "failed", "in_doubt")]
+    others = ["board.put: value", "message.added: content, fields"]
+    assert check.uncovered(rules) == sorted([*others, *calls, *errors])
+    more = (
+        Mask("errors", ("step.failed",), ("error",)),  # holds in all kinds with it
+        Mask("values", ("board.*",), ("value",)),
+        Mask("calls", ("step.*",), ("arguments", "result", "items")),
+    )
+    rules = RoleDefined(sees=sees, masks=(CALL, *more))
     assert check.uncovered(rules) == ["message.added: content, fields"]
+    of_one = Mask("calls", ("step.*",), ("arguments", "result", "items"), roles=("writer",))
+    rules = RoleDefined(sees=sees, masks=(CALL, *more[:2], of_one))
+    assert check.uncovered(rules) == ["message.added: content, fields", *calls]
     assert check.uncovered(RoleDefined(sees=sees)) == []
+
+
+def test_explain_names_fields_that_may_repeat_a_masked_value():
+    """The arguments of another call, too, as long as no mask hides them as a whole."""
+    rules = RoleDefined(sees=(RoleRule("all", ("**",)),), masks=(CALL,))
+    event = msgspec.structs.replace(
+        happened("step.requested.v1", {}).facts, fields=("step", "arguments")
+    )
+    line = "not masked as a whole, and may repeat a masked value: arguments"
+    assert line in explain(rules, event)
+    whole = Mask("whole", ("step.requested",), ("arguments",))
+    assert line not in explain(RoleDefined(sees=rules.sees, masks=(CALL, whole)), event)

@@ -413,6 +413,9 @@ def test_knew_tells_the_state_and_the_view_before_a_decision(decided, call):
     assert (after[0]["agent"], after[0]["events"]) == ("w2", head["events"] + 1)
     other = call("knew", decision, "--role", "nobody", "--json").lines
     assert (other[0]["role"], other[0]["events"], other[0]["rules"]) == ("nobody", 0, None)
+    assert "agent" not in [line["kind"] for line in other]  # that of its own role: unmasked
+    unmasked = call("knew", decision, "--role", "nobody")
+    assert "no mask is applied; to use its rules of today: --rules now" in unmasked.err
     none = call("knew", decision, "--rules", "0", "--json").lines
     assert (none[0]["events"], none[0]["rules"]) == (0, None)
     assert call("knew", decision, "--rules", "now", "--json").lines[0]["events"] == head["events"]

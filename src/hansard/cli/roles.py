@@ -84,7 +84,7 @@ async def apply(
     async with beginning() as workspace:
         for name, is_new in (await role_rules.apply_all(workspace, rules, by=by)).items():
             text = f"role {name} has these rules{'' if is_new else ' already'}"
-            texts = role_file.uncovered(rules[name])
+            texts = role_rules.uncovered(rules[name])
             answer = {"role": name, "applied": is_new, "uncovered": texts}
             output.show(answer, [text, *_uncovered(texts)])
 
@@ -129,16 +129,17 @@ def _rules(listing: reads.Roles) -> Iterator[Part]:
     for role in listing.roles:
         yield Hint(f"version {role.version}, as of position {listing.position}")
         yield _file(role)
-        yield from _uncovered(role_file.uncovered(role.rules) if role.rules is not None else [])
+        yield from _uncovered(role_rules.uncovered(role.rules) if role.rules is not None else [])
 
 
 def _uncovered(fields: list[str]) -> Iterator[Part]:
     """Yield a hint on the fields in which masks of calls do not hold."""
     if fields:
         yield Hint(
-            "its masks of calls do not hold in these fields, where a program or an error may have "
-            f"put a copy of a masked value: {'; '.join(fields)}; mask such a field as a whole: "
-            "kinds and fields of a mask of its own"
+            "its masks of calls hide a value at their paths alone; a copy of it is shown where a "
+            "program, an error or another call's arguments or result repeats it: "
+            f"{'; '.join(fields)}; mask such a field as a whole: a mask of its own, with these "
+            "kinds and fields"
         )
 
 
@@ -329,13 +330,19 @@ async def knew(
     """Show what an agent knew when it decided.
 
     Shows its state, what its role could see (with the role's own numbers), and the views that it
-    had been given.
+    had been given. With another role, its state is left out: no mask is applied to it.
     """
     secret = _hash_key(key)
     async with reading() as workspace:
         where = await _moment(workspace, moment, role)
         knowledge = await reads.knew(workspace, where, rules, secret)
-    output.show(knowledge, _render_knowledge(knowledge))
+    hints = [_UNMASKED] if role is not None and rules is None and not knowledge.made.rules else []
+    output.show(knowledge, [*_render_knowledge(knowledge), *hints])
+
+
+_UNMASKED = Hint(
+    "the role had no rules then, so no mask is applied; to use its rules of today: --rules now"
+)
 
 
 async def _moment(workspace: Workspace, text: str, role: str | None) -> Moment:

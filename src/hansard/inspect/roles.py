@@ -328,7 +328,7 @@ class Moment(msgspec.Struct, frozen=True):
 class Knowledge(Answer):
     """Knowledge of an agent: its state, what its role could see, and the views it was served.
 
-    The state is None before its first event.
+    The state is None before its first event, and for another role than its own.
     """
 
     where: Moment
@@ -505,9 +505,13 @@ async def at_point(workspace: Workspace, run: str, point: str | None, role: str 
 
 
 async def _state(workspace: Workspace, where: Moment) -> dict[str, Any] | None:
-    """Return the agent's state as data; None before its first event."""
+    """Return the agent's state as data; None before its first event, and for another role, since
+    no mask is applied to it.
+    """
     if not where.version:
         return None
     life = await workspace.states.life(where.run)
-    stream = AgentStream(where.run, life.roster[where.agent], where.agent)
+    if life.roster[where.agent] != where.role:
+        return None
+    stream = AgentStream(where.run, where.role, where.agent)
     return state.agent(await workspace.states.agent(stream, where.version))

@@ -90,6 +90,12 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, RoleDefined]:
     return role_file.parse(read_text(Path(path), FILE_BYTES_MAX, remedy), str(path))
 
 
+def uncovered(rules: RoleDefined) -> list[str]:
+    """Return the fields in which masks do not hold (`hansard.domain.roles.check.uncovered`)."""
+    slices.load()  # a rule may show their events
+    return role_file.uncovered(rules)
+
+
 async def apply_all(
     workspace: Workspace, rules_by_role: Mapping[str, RoleDefined], *, by: str = OS_USER
 ) -> dict[str, bool]:

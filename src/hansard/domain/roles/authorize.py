@@ -226,20 +226,14 @@ def repeats(tag: str, kinds: tuple[str, ...], paths: tuple[str, ...]) -> bool:
     )
 
 
-_CALL_FIELDS = frozenset({"arguments", "items", "result"})
-
-
 def text_fields(tag: str) -> tuple[str, ...]:
-    """Return the fields of a known kind that hold values of a program, or an error, other than a
-    call's arguments and results.
-    """
+    """Return the fields of a known kind that hold values of a program, or an error."""
     if tag.partition(".")[0] in APART:
         return ()
-    hidden = elsewhere(tag) | (_CALL_FIELDS if tag in kinds_of(CALLS) else frozenset())
     return tuple(
         field
         for field in known()[tag].__struct_encode_fields__
-        if field not in hidden and holds_values(tag, field)
+        if field not in elsewhere(tag) and holds_values(tag, field)
     )
 
 

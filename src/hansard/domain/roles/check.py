@@ -217,8 +217,10 @@ def _may_show(rule: RoleRule, tag: str, path: str) -> bool:
 
 
 def uncovered(rules: RoleDefined) -> list[str]:
-    """Return the fields that a role is shown, and in which a text may repeat what its masks of
-    calls hide, by kind: `step.failed: error`. Empty if it has no such masks.
+    """Return the fields that a role is shown, and that may repeat what its masks of calls hide, by
+    kind: `step.failed: error`. Empty if it has no such masks.
+
+    They include the arguments and results of other calls, unless a mask hides those as a whole.
     """
     if not any(any(authorize.call_paths(mask.kinds, mask.fields)) for mask in rules.masks):
         return []
@@ -227,14 +229,26 @@ def uncovered(rules: RoleDefined) -> list[str]:
         paths = [
             field
             for field in authorize.text_fields(tag)
-            if any(_may_show(rule, tag, field) for rule in rules.sees)
-            and not any(
-                tag in kinds_of(mask.kinds) and is_whole(mask.fields, field) for mask in rules.masks
+            if any(
+                _may_show(rule, tag, field)
+                and not any(_hides(mask, rule, tag, field) for mask in rules.masks)
+                for rule in rules.sees
             )
         ]
         if paths:
             lines.append(f"{authorize.unversioned(tag)}: {', '.join(paths)}")
     return sorted(lines)
+
+
+def _hides(mask: Mask, rule: RoleRule, tag: str, field: str) -> bool:
+    """Return whether a mask hides all of a field wherever a rule shows it."""
+    if not is_whole(mask.fields, field) or any(
+        getattr(mask, name) not in (None, getattr(rule, name))
+        for name in (*SEPARATORS, "labels")
+        if name != "kinds"
+    ):
+        return False
+    return tag in kinds_of(mask.kinds) or authorize.repeats(tag, mask.kinds, mask.fields)
 
 
 def _check_may(may: May) -> None:

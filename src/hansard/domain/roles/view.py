@@ -412,10 +412,11 @@ def _of_data(verdict: Verdict, facts: Facts) -> list[str]:
         for field in text_fields(facts.tag)
         if verdict.calls
         and field in facts.fields
-        and _is_clear(field, verdict.fields, verdict.masks)
+        and (verdict.fields is None or touches(verdict.fields, field))
+        and not any(is_whole(mask.fields, field) for mask in verdict.masks)
     ]
     if texts:
-        lines.append(f"no mask of a call holds in a text of {', '.join(texts)}")
+        lines.append(f"not masked as a whole, and may repeat a masked value: {', '.join(texts)}")
     return lines
 
 
