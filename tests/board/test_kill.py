@@ -219,3 +219,25 @@ def test_a_crowd_is_killed_and_loses_and_doubles_nothing(stage, rounds, evidence
         lost=0,
         doubled=0,
     )
+
+
+@pytest.mark.thorough(quick="test_8_processes_put_by_version_and_lose_nothing")
+@pytest.mark.long
+@pytest.mark.timeout(1_500)
+def test_8_processes_count_to_the_last_one(stage, tmp_path, rounds, evidence):
+    """Each gets its own total, all totals are in stream order, and none retries."""
+    count = 1_000 if rounds(1, FULL) == FULL else 10
+    with stage.record.run("team", run=stage.run, agent="starter"):
+        totals_of, took_s = all_at_once(stage, tmp_path, count, ["counter"])
+    assert sorted(itertools.chain(*totals_of.values())) == list(range(1, PROCESSES * count + 1))
+    written = writes_to(stage, "hits")
+    assert len(written) == PROCESSES * count
+    for name, totals in totals_of.items():
+        assert totals == [n for n, (by, *_) in enumerate(written, 1) if by == name], name
+    assert stage.view().boards["hits"].plain == PROCESSES * count
+    evidence.record(
+        "board.counter_of_8_processes",
+        updates=PROCESSES * count,
+        lost=0,
+        updates_s=round(PROCESSES * count / took_s),
+    )

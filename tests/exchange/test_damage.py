@@ -440,3 +440,35 @@ def test_a_line_nested_100_000_deep(home, workspace, tmp_path):
 def _seal(line: bytes) -> bytes:
     head = line[:-1]
     return head + b',"digest":"%b"}\n' % hashlib.sha256(head).hexdigest()[:32].encode()
+
+
+@pytest.mark.thorough(quick="test_the_json_test_suite_as_files")
+@pytest.mark.real
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.thorough)])
+async def test_the_json_test_suite_as_event_data(home, zoo, workspace, tmp_path, real_data, step):
+    """Valid JSON of the suite as event data is imported byte-equal, and invalid refused."""
+    source = await asyncio.to_thread(exported, home, "zoo", zoo.runs["settled"])
+    files = sorted((real_data / "json-adversarial").rglob("*.json"))
+    free = 0
+    for number, file in enumerate(files[::step]):
+        try:
+            text = file.read_bytes().decode()
+        except UnicodeDecodeError:
+            continue  # a line of an export is UTF-8: seen by its bytes in the test above
+        data = forged(source, _data(text))
+        path = tmp_path / f"{number}.jsonl"
+        path.write_bytes(data)
+        # what was refused left a workspace empty, so that it is there for the next one
+        opened = await open_workspace(settings.load(data_dir=home, workspace=f"{workspace}-{free}"))
+        try:
+            result = await bring(opened, path)
+            head = await opened.log.head()
+            if file.name.startswith("y_"):
+                assert result.bads == [], file
+                assert text.encode() in (await opened.log.at(head)).body
+            if file.name.startswith("n_"):
+                assert len(result.bads) == 1, file
+            assert head == (0 if result.bads else result.tally.commits), file
+            free += head > 0
+        finally:
+            await opened.close()

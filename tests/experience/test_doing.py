@@ -366,3 +366,27 @@ async def test_a_doing_of_a_record_that_does_not_say_where_actions_led_goes_on(
         assert await sent(page) == 0
         assert (await record.state(run)).agents["host"].steps == steps_before
         assert [each.success for each in results] == [True, True]
+
+
+@pytest.mark.thorough(quick="test_tools_that_are_no_pages_are_called_again_under_checks")
+async def test_a_check_in_python_stops_before_the_effect_by_its_name(
+    page, site, taught, data_dir, workspace
+):
+    """A check stops the action if it raises, refuses, or gives no valid answer."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        address = site(FORM)
+        experience = taught.confirmed()
+        for check, why in (
+            (raises, "it raised ZeroDivisionError"),
+            (no_barbara, "Barbara is not invited"),
+            (loops, "it gave no answer within 1 s"),
+            (number, "it returned a int, not a text"),
+        ):
+            run, result = await done(record, page, address, experience, checks=[check])
+            assert not result.success
+            assert (result.failure.check, result.failure.kind) == (check.name, check.kind)
+            assert why in result.failure.why
+            assert await sent(page) == 0
+            checked = await steps(record, run, "experience.checks")
+            assert checked[-1]["failure"]["check"] == check.name
+            assert checked[-1]["asked"][-1] == {"check": check.name, "kind": check.kind}

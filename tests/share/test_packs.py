@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import hansard
+from hansard.agents.exchange.reader import appended
+from hansard.agents.exchange.writer import CommitLine, unseal
 from hansard.agents.steps.payloads import INLINE_BYTES_MAX
 from hansard.bus.log import Append
 from hansard.domain.errors import BadName, BadValue, ExtraMissing, Refused
@@ -767,3 +769,32 @@ def test_a_bucket_is_an_index(publisher, home, other, tmp_path, monkeypatch):
                 source.noun(Packs).withdraw(made.file, key=publisher.key)
             with pytest.raises(BadValue, match="its publisher withdrew it"):
                 packs.add(made.file)
+
+
+@pytest.mark.thorough(quick="test_a_killed_addition_is_completed")
+def test_an_addition_that_ended_at_any_commit_is_completed(publisher, home, tmp_path):
+    """With the first commits of a pack alone, adding it gives what an undisturbed one gave."""
+    made = publisher.make(as_="auditor")
+    raw = Path(made.file).read_bytes().partition(b"\n")[2]
+    lines = [unseal(line) for line in raw.splitlines(keepends=True)]
+    commits = [line for line in lines if isinstance(line, CommitLine)]
+    whole: list[Any] = []
+    for kept in (len(commits), 1, len(commits) // 2, len(commits) - 1):
+        into = f"stopped-{next(_numbers)}"
+
+        async def begin(opened, kept=kept, into=into):
+            appends = [appended(into, line) for line in commits[:kept]]
+            await opened.log.append_bulk(appends)
+
+        in_workspace(home, into, begin)
+        with hansard.connect(into, data_dir=home) as record:
+            if kept == len(commits) // 2:  # a role was shown the beginning meanwhile
+                record.roles.apply_file(tmp_path / "roles.toml")
+                assert record.roles.view(*made.manifest.runs, role="auditor").events
+            new = record.noun(Packs).add(made.file, key=publisher.public).new
+            assert new == len(commits) - kept
+            assert record.noun(Packs).add(made.file).new == 0
+        own = r"pack/|role/|view "
+        after = [each[1:] for each in places(home, into) if not re.search(own, str(each[1]))]
+        whole = whole or after
+        assert after == whole

@@ -1,5 +1,6 @@
 """The published corpus of hostile statements: all contained, and the door answers on."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -155,3 +156,17 @@ def test_a_worker_has_dropped_what_it_does_not_need(asker: Asker, place: TableFi
         lines = proc.joinpath("net", "dev").read_text().splitlines()[2:]
         assert {line.split(":")[0].strip() for line in lines} <= {"lo"}
         assert proc.joinpath("ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+
+
+@pytest.mark.thorough(
+    quick="sql_sandbox/test_asking.py::test_a_question_that_nobody_waits_for_ends"
+)
+@pytest.mark.long
+def test_a_killed_worker_answers_no_more_queries(asker: Asker, rounds):
+    """After a stopped query the next one is answered by another worker."""
+    limits = msgspec.structs.replace(LIMITS, wall_s=COSTLY_S)
+    for _ in range(rounds(2, 5)):
+        with contextlib.suppress(SqlError):
+            asker.ask(sql_of(CORPUS["lpad"]), limits)
+        answer = asker.ask("SELECT count(*) AS runs, count(run) FROM runs")
+        assert list(answer.tuples()) == [(RUNS, RUNS)]

@@ -1,4 +1,4 @@
-"""One of several processes that change one key: by resolver or retry."""
+"""One of several processes that change one key: by counter, resolver, or retry."""
 
 import time
 from collections.abc import Callable
@@ -12,6 +12,11 @@ from tests.faults._inside import Inside, run_program
 
 def _bump(value: dict[str, Any] | None, who: str, number: int) -> dict[str, Any]:
     return {"n": (value["n"] if value else 0) + 1, "by": [who, number]}
+
+
+def by_counter(session: hansard.Session, number: int) -> int:
+    """Add one, however many others write."""
+    return session.board.add("hits")
 
 
 def by_resolver(session: hansard.Session, number: int) -> int:
@@ -32,6 +37,7 @@ def by_asking_again(session: hansard.Session, number: int) -> int:
 
 
 HOW: dict[str, Callable[[hansard.Session, int], int]] = {
+    "counter": by_counter,
     "resolver": by_resolver,
     "again": by_asking_again,
 }
