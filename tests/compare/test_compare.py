@@ -252,7 +252,31 @@ def test_each_way_of_not_being_at_the_planned_size_is_shown(data_dir, workspace,
                     run = session.run
                 record.experiments.score(run, {"reward": 1.0}, by="g")
             if number in shown:
-                assert sentence in call("compare", "sized", "--show", "summary").out
+                text = call("compare", "sized", "--show", "summary").out
+                assert sentence in text
+                early = "interim, " in text.splitlines()[2]
+                assert early == (number in (1, 2)), text
+
+
+def test_scores_of_another_metric_are_not_the_deciding_one(data_dir, workspace, call):
+    """Ended runs without the deciding metric are named, as are the tasks of one arm."""
+    metrics = ["success", "cost"]
+    plan = hansard.experiments.plan(question="?", arms=["a", "b"], metrics=metrics, planned=3)
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        record.experiments.register("e", plan)
+        for arm, task in (("a", "t1"), ("a", "t2"), ("b", "t1"), ("b", "t2"), ("b", "t3")):
+            with record.run("w", experiment="e", arm=arm, task=task) as session:
+                run = session.run
+            success = {} if arm == "b" and task != "t1" else {"success": 1.0}
+            record.experiments.score(run, {"cost": 0.1} | success, by="g")
+    shown = call("compare", "e").out
+    assert "without a value of success: b 2 of 3 (counted as failures)" in shown
+    assert "So does a task that only one arm has, of the 3 planned" in shown
+    accounts = _of(call("compare", "e", "--json").lines, "accounting")
+    assert [(row["judged"], row["never_judged"]) for row in accounts] == [(2, 0), (1, 2)]
+    audit = call("audit", "--experiment", "e")
+    assert audit.out.count("has no score of success in task") == 2
+    assert "only whether runs have scores is checked" in audit.out
 
 
 @pytest.mark.slow

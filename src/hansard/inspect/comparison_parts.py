@@ -170,21 +170,32 @@ def looks(report: Report) -> str:
     once = "the intervals are valid for one analysis, and how many were made is not recorded."
     if plan["planned"] is None:
         return f"No size was planned: {once}"
-    lacking = any(not row["units"] for row in report.ratio)  # an arm of the plan without a run
-    have = 0 if lacking else min((row["tasks"] for row in report.accounts), default=0)
-    tasks = counted(plan["planned"], "task")
-    interim = "" if have >= plan["planned"] else f"{have:,} of {tasks}"
-    if not interim:
-        runs, target = min(row["runs"] for row in report.accounts), have * (plan["trials"] or 0)
-        interim = "" if runs >= target else f"{runs:,} of {counted(target, 'trial')}"
-    if interim:
+    if present := interim(report):
         return (
-            f"An interim analysis: {interim} planned for each arm are there, and the intervals are "
+            f"An interim analysis: {present} planned for each arm are there, and the intervals are "
             "valid for one analysis at the planned size."
         )
+    have, tasks = _tasks_of_each(report), counted(plan["planned"], "task")
     if have > plan["planned"]:
         return f"Past its planned size of {tasks} ({have:,} are there): {once}"
     return f"At its planned size, {tasks}: {once}"
+
+
+def interim(report: Report) -> str:
+    """Return how much of a fixed plan's size is on record; empty if all, or for another plan."""
+    plan, have = report.plan, _tasks_of_each(report)
+    if plan["stop"] == "sequential" or plan["planned"] is None:
+        return ""
+    if have < plan["planned"]:
+        return f"{have:,} of {counted(plan['planned'], 'task')}"
+    runs, target = min(row["runs"] for row in report.accounts), have * (plan["trials"] or 0)
+    return "" if runs >= target else f"{runs:,} of {counted(target, 'trial')}"
+
+
+def _tasks_of_each(report: Report) -> int:
+    """Return the least number of tasks of an arm; 0 if an arm of the plan has no run."""
+    lacking = any(not row["units"] for row in report.ratio)
+    return 0 if lacking else min((row["tasks"] for row in report.accounts), default=0)
 
 
 def decides(row: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> str:
@@ -269,7 +280,7 @@ def summary(report: Report, following: Sequence[str]) -> Iterator[Paragraph]:
     yield from _warnings(report)
     named = [part for part in report.judged if part.named]
     if named:
-        yield from _verdicts(named[0])
+        yield from _verdicts(named[0], interim(report))
         yield from _rank_sentences(report, named[0].metric)
         yield from _others(named[1:])
     else:
@@ -335,8 +346,9 @@ def _warnings(report: Report) -> Iterator[Paragraph]:
         )
 
 
-def _verdicts(part: Part) -> Iterator[Paragraph]:
-    """Yield the verdicts one by one, or counted if they are many."""
+def _verdicts(part: Part, present: str) -> Iterator[Paragraph]:
+    """Yield the verdicts one by one, or counted if they are many; `present`: see `interim`."""
+    early = f"interim, {present}: " if present else ""
     rows = [row for row in part.comparisons if not row["slice"]]
     shown = [row for row in rows if row["default"]]
     if not shown:
@@ -344,7 +356,7 @@ def _verdicts(part: Part) -> Iterator[Paragraph]:
     if len(shown) <= VERDICTS_MAX:
         for row in shown:
             yield Paragraph(
-                f"{row['arm']} against {row['baseline']}: {row['verdict']}"
+                f"{row['arm']} against {row['baseline']}: {early}{row['verdict']}"
                 f"{decides(row, part.otherwise(row))}; {part.metric} {_size(row)}.",
                 row["verdict"],
                 brief=True,
@@ -352,8 +364,8 @@ def _verdicts(part: Part) -> Iterator[Paragraph]:
     else:
         by = Counter(row["verdict"] for row in shown)
         yield Paragraph(
-            f"{counted(len(shown), 'comparison')} by {part.metric}: {_numbers(by)}, by Holm's p "
-            f"over {shown[0]['family']:,} at {shown[0]['alpha']:g}.",
+            f"{counted(len(shown), 'comparison')} by {part.metric}: {early}{_numbers(by)}, by "
+            f"Holm's p over {shown[0]['family']:,} at {shown[0]['alpha']:g}.",
             "cannot tell" if len(by) > 1 else shown[0]["verdict"],
             brief=True,
         )
@@ -418,8 +430,8 @@ def _failed(report: Report) -> str:
     else:
         facts = ["No run failed" if opened else "All runs ended as completed"]
     facts += [f"not finished: {opened}"] if opened else []
-    unjudged = sum(row["never_judged"] for row in report.accounts)
-    facts += [f"{counted(unjudged, 'completed run')} never judged"] if unjudged else []
+    if lacking := _lacking(report):
+        facts.append(lacking)
     twice = sum(row["trials_twice"] for row in report.accounts)
     if twice:
         arms = _few_names([row["arm"] for row in report.accounts if row["trials_twice"]])
@@ -427,9 +439,32 @@ def _failed(report: Report) -> str:
     return f"{'; '.join(facts)}."
 
 
+def _lacking(report: Report) -> str:
+    """Render the ended runs without a value of the deciding metric, where not all of them failed;
+    without such a metric those that nobody judged.
+    """
+    part = next((part for part in report.judged if part.named), None)
+    if part is None:
+        unjudged = sum(row["never_judged"] for row in report.accounts)
+        return f"{counted(unjudged, 'completed run')} never judged" if unjudged else ""
+    lacking = {row["arm"]: row["missing"] for row in part.arms if not row["slice"]}
+    if all(
+        lacking.get(row["arm"], 0) in (0, sum(row[name] for name in _ENDED_OTHERWISE))
+        for row in report.accounts
+    ):
+        return ""
+    arms = _shares([(lacking.get(row["arm"], 0), row) for row in report.accounts])
+    missing = report.question.missing or report.plan["missing"]
+    how = WAYS[missing if missing != "failure" or part.better == "higher" else "excluded"]
+    return f"without a value of {part.metric}: {arms} ({how})"
+
+
 def _arms_with(report: Report, *names: str) -> str:
     """Render the arms that have runs of these kinds, with their share, the most first."""
-    numbers = [(sum(row[name] for name in names), row) for row in report.accounts]
+    return _shares([(sum(row[name] for name in names), row) for row in report.accounts])
+
+
+def _shares(numbers: list[tuple[int, dict[str, Any]]]) -> str:
     counted_arms = sorted((each for each in numbers if each[0]), key=lambda each: -each[0])
     named = [f"{row['arm']} {number:,} of {row['runs']:,}" for number, row in counted_arms]
     return _few_names(named) if named else ""
@@ -586,10 +621,19 @@ def _missing(report: Report) -> str:
 
 
 def _tasks_of_one_arm(report: Report) -> str:
-    rows = [row for part in report.judged for row in part.comparisons if row["default"]]
-    if any(row["filled"] for row in rows):
-        return f"So does a task that one arm lacks, of the {report.plan['planned']:,} planned."
-    return "A task that only one arm has is left out: no plan says that the other was to have it."
+    planned = report.plan["planned"]
+    tasks = max((row["tasks"] + row["tasks_lacking"] for row in report.accounts), default=0)
+    if planned is not None and tasks <= planned:
+        return (
+            f"So does a task that only one arm has, of the {planned:,} planned, unless the hash "
+            "assigned it."
+        )
+    why = (
+        "no plan gives the number of tasks (planned)"
+        if planned is None
+        else f"with {counted(tasks, 'task')} on record the plan, of {planned:,}, does not say which"
+    )
+    return f"A task that only one arm has is left out: {why}."
 
 
 def _direction(part: Part) -> str:

@@ -174,7 +174,12 @@ def report(reader: Reader, question: Question) -> Report:
     )
     beside.sort(key=lambda part: GUARDRAILS.index(part.metric))
     order = _order(judged)
-    accounts = reader.rows("FROM accounting($1) ORDER BY arm", [question.experiment])
+    scored = _names(reader, "metrics", question.experiment)
+    decides = [part.metric for part in judged[:1] if part.named and part.metric in scored]
+    accounts = reader.rows(
+        "FROM accounting($1, only_metric := $2) ORDER BY arm",
+        [question.experiment, decides[0] if decides else None],
+    )
     return Report(
         position=reader.position,
         digest=reader.digest,

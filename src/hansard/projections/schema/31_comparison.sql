@@ -524,13 +524,16 @@ FROM task_pairs(the_experiment, only_metric := only_metric, against := against, 
 WHERE p.counting = p.missing AND p.better IS NOT NULL AND if(p.better = 'higher', p.difference < 0, p.difference > 0);
 COMMENT ON MACRO TABLE regressions IS 'One row per task that is worse than under the baseline, with the runs of both. ORDER BY worse_by DESC for the largest.';
 
-CREATE MACRO accounting(the_experiment) AS TABLE
+CREATE MACRO accounting(the_experiment, only_metric := NULL) AS TABLE
 WITH mine AS (
     SELECT r.*, w.error_type, w.error, o.run IS NOT NULL AS judged,
         r.status = 'failed' AND regexp_matches(concat_ws(' ', w.error_type, w.error), '(?i)time[d]?[ _-]?out|deadline') AS timed_out
     FROM assigned_runs AS r
     JOIN runs AS w ON w.run = r.run
-    LEFT JOIN (SELECT DISTINCT run FROM outcomes) AS o ON o.run = r.run
+    LEFT JOIN (
+        SELECT n.run FROM outcomes AS n WHERE n.metric = coalesce(only_metric, n.metric)
+        GROUP BY n.run HAVING only_metric IS NULL OR isfinite(arg_max(n.value, n.version))
+    ) AS o ON o.run = r.run
     WHERE r.experiment = the_experiment
 ), all_tasks AS (
     SELECT DISTINCT task FROM mine
@@ -560,7 +563,7 @@ FROM mine AS m
 LEFT JOIN lacking AS l ON l.arm = m.arm
 LEFT JOIN twice AS w ON w.arm = m.arm
 GROUP BY m.arm;
-COMMENT ON MACRO TABLE accounting IS 'One row per arm: what happened to its runs, tasks only other arms have (tasks_lacking), duplicate trial numbers. judged, never_judged (completed), errored, timed_out, cancelled and open sum to all runs; scored_all_the_same: not completed but scored.';
+COMMENT ON MACRO TABLE accounting IS 'One row per arm: what happened to its runs, tasks only other arms have (tasks_lacking), duplicate trial numbers. judged, never_judged (completed), errored, timed_out, cancelled and open sum to all runs; scored_all_the_same: not completed but scored. only_metric: only its scores count.';
 
 CREATE MACRO ranking(the_experiment, only_metric := NULL, at_alpha := NULL, directions := NULL, counted_as := NULL) AS TABLE
 WITH pairs AS MATERIALIZED (

@@ -428,11 +428,18 @@ HAVING max(of_task) = 1 AND max(began_at) - min(began_at) > INTERVAL 1 DAY
 UNION ALL
 SELECT
     'no outcome', t.run, NULL, NULL, t.address,
-    concat('the run is ', t.status, ', and nobody says what came of task ', t.task, ' under arm ',
-        t.arm, ' of ', t.experiment, '; other runs of it are scored')
+    concat('the run is ', t.status, ', and has no score', ' of ' || s.metric, ' in task ', t.task, ' under arm ',
+        t.arm, ' of ', t.experiment, '; other runs of it have one')
 FROM trials AS t
-SEMI JOIN (SELECT experiment FROM trials SEMI JOIN outcomes USING (run)) AS s ON s.experiment = t.experiment
-ANTI JOIN outcomes AS o ON o.run = t.run
+JOIN (
+    -- The deciding metric of the plan, if any run has it.
+    SELECT r.experiment, any_value(m.metric) AS metric
+    FROM trials AS r
+    JOIN outcomes AS n ON n.run = r.run
+    LEFT JOIN metrics AS m ON m.experiment = r.experiment AND m.number = 1 AND m.metric = n.metric
+    GROUP BY r.experiment
+) AS s ON s.experiment = t.experiment
+ANTI JOIN outcomes AS o ON o.run = t.run AND o.metric = coalesce(s.metric, o.metric)
 WHERE t.status <> 'open'
 UNION ALL
 SELECT

@@ -153,7 +153,7 @@ FROM per_experiment AS t
 CROSS JOIN LATERAL (VALUES
     ('models', t.modelled, 'runs whose model is recorded', t.unnamed, true),
     ('models', t.declared, 'runs whose model is recorded and declared', 'no model is both recorded and declared', true),
-    ('scores', t.scored, 'scores with stored checks or claims', 'no checks are stored beside its scores, and nothing is claimed of them', false),
+    ('scores', t.scored, 'scores with stored checks or claims', 'only whether runs have scores is checked: no checks are stored beside them, and nothing is claimed of them', false),
     ('selection', t.runs, 'trials', NULL, true),
     ('copies', t.answered, 'runs with two answers or more', 'no run has two answers', true),
     ('times', t.timed, 'runs with times of their source', 'no times of a source are recorded', true),
