@@ -729,7 +729,8 @@ class SentOut(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
         status: Its recorded status; of one that is `requested` or `in_doubt` it is unknown
             whether it was made.
         arguments: Its recorded arguments; a secret is replaced by its name.
-        secrets: The names of the secrets passed to it, also inside of a text.
+        secrets: The names of the secrets in its arguments. Where one is inside of a text, the
+            program may have passed its name and not its value.
     """
 
     destination: str

@@ -316,7 +316,7 @@ async def _lines(
 async def _expanded(
     blobs: Blobs, values: PartsLine, number: int, event: UnjudgedEvent
 ) -> UnjudgedEvent:
-    """Return an event whose values refer to no other event, so that a role is judged by them."""
+    """Return an event with the values of its call whole, so that a role is judged by them."""
     tag, data = event.facts.tag, bytes(event.data)
     if not isinstance(event.facts.stream, AgentStream):
         return event
@@ -324,20 +324,28 @@ async def _expanded(
     try:
         parts = values.by_parts(tag, number, data)
         whole = {each.sha256: await drive_fetch(fetch, blobs.get) for each, fetch in parts}
+
+        async def read(raw: msgspec.Raw) -> msgspec.Raw:
+            """Return a value of parts, or one that is kept apart, as a whole."""
+            part = parts_of(bytes(raw), event.id)
+            if part is not None:
+                return msgspec.Raw(whole[part.sha256].encode())
+            value = _plain(raw) if bytes(raw).startswith(b'{"$blob"') else None
+            match value:
+                case {"$blob": {"sha256": str() as sha256, "size": int() as size}}:
+                    return msgspec.Raw(await blobs.get(sha256, size))
+                case _:
+                    return raw
+
+        fields = data_fields(data) if whole or b'"$blob"' in data else {}
+        if "arguments" in fields:
+            arguments = data_fields(bytes(fields["arguments"]))
+            fields["arguments"] = _raw({n: await read(each) for n, each in arguments.items()})
+        if "result" in fields:
+            fields["result"] = await read(fields["result"])
     except (NotFound, Corrupt):  # an erased blob: its value is shown as missing
         return event
-
-    def put(raw: msgspec.Raw) -> msgspec.Raw:
-        part = parts_of(bytes(raw), event.id)
-        return raw if part is None else msgspec.Raw(whole[part.sha256].encode())
-
-    fields = data_fields(data) if whole else {}
-    if "arguments" in fields:
-        arguments = data_fields(bytes(fields["arguments"]))
-        fields["arguments"] = _raw({name: put(each) for name, each in arguments.items()})
-    if "result" in fields:
-        fields["result"] = put(fields["result"])
-    return msgspec.structs.replace(event, data=_raw(fields)) if whole else event
+    return msgspec.structs.replace(event, data=_raw(fields)) if fields else event
 
 
 class _Chain(msgspec.Struct):
