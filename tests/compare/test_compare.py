@@ -390,6 +390,20 @@ def test_a_test_that_disagrees_is_named_beside_the_verdict(data_dir, workspace, 
     )
     assert "exact McNemar test p 0.0625, which is on the other side of 0.05: the tests" in output
     assert "two samples" not in output
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        for task in range(20):
+            with record.run("w", experiment="e", arm="c", task=f"t{task}") as session:
+                run = session.run
+            record.experiments.score(run, {"reward": float(task < 7)}, by="g")
+    output = call("compare", "e", "--show", "summary,pairs").out
+    assert (
+        "b against a: better, by Holm's p 0.0210 over 2 comparisons (paired t test); the exact"
+        in (output)
+    )
+    assert (
+        "c against a: better, by Holm's p 0.0095 over 2 comparisons (paired t test), " not in output
+    )
+    assert "exact McNemar test p 0.0156, Holm's p" not in output  # 0.0312: both are below 0.05
 
 
 # ------------------------------------------------------------ impossible times of runs

@@ -235,7 +235,8 @@ def disagreement(row: dict[str, Any]) -> str:
     """Return the exact test if it and the deciding one are on different sides of alpha."""
     if not row["tests_disagree"]:
         return ""
-    return f"; the {exact_test(row)} disagrees, with p {chance(row['mcnemar_p'])}"
+    holm = "Holm's " if row["family"] > 1 else ""
+    return f"; the {exact_test(row)} disagrees, with {holm}p {chance(row['mcnemar_holm_p'])}"
 
 
 def exact_test(row: dict[str, Any]) -> str:
@@ -841,6 +842,8 @@ def _exact(row: dict[str, Any]) -> str:
     p = row["mcnemar_p"]  # None if tasks are clustered
     exact = f"; {exact_test(row)} p {chance(p)}" if p is not None else ""
     if row["tests_disagree"]:
+        if row["family"] > 1:
+            exact += f", Holm's p {chance(row['mcnemar_holm_p'])}"
         exact += f", which is on the other side of {row['alpha']:g}: the tests disagree"
     return f"Tasks: {sides}, {row['ties']:,} tied{exact}. "
 

@@ -281,12 +281,17 @@ WITH pairs AS MATERIALIZED (
     SELECT
         t.*, if(t.stop = 'sequential', t.always_p, t.fixed_p) AS p,
         row_number() OVER (PARTITION BY t.counting, t.slice = '', if(each IS NULL, NULL, t.metric) ORDER BY if(t.stop = 'sequential', t.always_p, t.fixed_p) NULLS LAST, t.slice, t.number, t.metric, t.arm, t.baseline) AS place,
+        -- The exact tests in place of the t tests, in the same family.
+        coalesce(t.sign_p, t.fixed_p) AS exact_p,
+        row_number() OVER (PARTITION BY t.counting, t.slice = '', if(each IS NULL, NULL, t.metric) ORDER BY coalesce(t.sign_p, t.fixed_p) NULLS LAST, t.slice, t.number, t.metric, t.arm, t.baseline) AS exact_place,
+        count(coalesce(t.sign_p, t.fixed_p)) OVER (PARTITION BY t.counting, t.slice = '', if(each IS NULL, NULL, t.metric)) AS exact_family,
         count(if(t.stop = 'sequential', t.always_p, t.fixed_p)) OVER (PARTITION BY t.counting, t.slice = '', if(each IS NULL, NULL, t.metric)) AS family
     FROM watched AS t
 ), adjusted AS (
     SELECT
         r.*,
         if(r.p IS NULL, NULL, max(least(1.0, r.p * (r.family - r.place + 1))) OVER (PARTITION BY r.counting, r.slice = '', if(each IS NULL, NULL, r.metric) ORDER BY r.place)) AS holm_p,
+        if(r.sign_p IS NULL, NULL, max(least(1.0, r.exact_p * (r.exact_family - r.exact_place + 1))) OVER (PARTITION BY r.counting, r.slice = '', if(each IS NULL, NULL, r.metric) ORDER BY r.exact_place)) AS exact_holm_p,
         if(r.p IS NULL, NULL, min(least(1.0, r.p * r.family / r.place)) OVER (PARTITION BY r.counting, r.slice = '', if(each IS NULL, NULL, r.metric) ORDER BY r.place DESC)) AS bh_p
     FROM ranked AS r
 ), judged AS (
@@ -346,14 +351,15 @@ SELECT
         WHEN NOT a.apart OR a.shared = a.clusters THEN if(a.clusters < a.tasks, 'exact sign test of clusters', 'exact sign test')
         ELSE 'exact permutation test'
     END AS test,
-    (a.p <= a.alpha) <> (a.sign_p <= a.alpha) AS tests_disagree,
+    a.stop <> 'sequential' AND (a.holm_p <= a.alpha) <> (a.exact_holm_p <= a.alpha) AS tests_disagree,
+    a.exact_holm_p AS mcnemar_holm_p,
     a.base_open, a.arm_open, a.filled,
     CASE WHEN a.impossible IS NOT NULL THEN a.impossible
         WHEN a.mixed THEN concat(if(a.arm_scale = 'share', a.arm, a.baseline), ' is a share, from 0 to 1, ',
             if(a.arm_scale = 'share', a.baseline, a.arm), ' a percentage, from 0 to 100')
         WHEN a.beyond THEN 'its values are too large, or too close to each other, for double precision' END AS problem
 FROM settled AS a;
-COMMENT ON MACRO TABLE comparisons IS 'One row per arm beside the baseline, by metric, slice and counting of missing values; "default" marks the plan''s counting. `each`: every metric is its own family; `all_pairs`: each arm beside each planned before it, one family. difference is the mean over tasks of arm minus baseline; se is clustered (Miller 2024); low..high is Student''s interval with clusters - 1 degrees of freedom. Two samples: se from both arms'' clusters, df by Welch and Satterthwaite (1946) or the smaller arm''s clusters - 1 if fewer than 3; no se under two clusters. Completion: shares of runs, as two samples with tasks as clusters. always_low..always_high holds at any time (normal mixture; NULL under five clusters). holm_p and bh_p (Benjamini-Hochberg) are over all rows of one counting, the whole and all slices separately. counted_verdict: better, worse or cannot tell, by holm_p at alpha (sequential plans: always_p). verdict is the same unless, in order: no metric named; impossible values; different scales (share, percentage); direction not stated; cannot be computed; not finished (open runs); depends on crashes, missing values or missing tasks (countings disagree). mcnemar_p is the exact sign test of tasks won and lost (NULL for two samples or clustered tasks); tests_disagree: it and p are on two sides of alpha. unmatched: tasks only one arm has; valueless: tasks of both left out, without a value under one; filled: those counted as missing. Without spread, p is of the exact sign test of clusters, or permutation test of two samples.';
+COMMENT ON MACRO TABLE comparisons IS 'One row per arm beside the baseline, by metric, slice and counting of missing values; "default" marks the plan''s counting. `each`: every metric is its own family; `all_pairs`: each arm beside each planned before it, one family. difference is the mean over tasks of arm minus baseline; se is clustered (Miller 2024); low..high is Student''s interval with clusters - 1 degrees of freedom. Two samples: se from both arms'' clusters, df by Welch and Satterthwaite (1946) or the smaller arm''s clusters - 1 if fewer than 3; no se under two clusters. Completion: shares of runs, as two samples with tasks as clusters. always_low..always_high holds at any time (normal mixture; NULL under five clusters). holm_p and bh_p (Benjamini-Hochberg) are over all rows of one counting, the whole and all slices separately. counted_verdict: better, worse or cannot tell, by holm_p at alpha (sequential plans: always_p). verdict is the same unless, in order: no metric named; impossible values; different scales (share, percentage); direction not stated; cannot be computed; not finished (open runs); depends on crashes, missing values or missing tasks (countings disagree). mcnemar_p is the exact sign test of tasks won and lost (NULL for two samples or clustered tasks); mcnemar_holm_p: after Holm''s correction; tests_disagree: it and holm_p are on two sides of alpha (fixed plans). unmatched: tasks only one arm has; valueless: tasks of both left out, without a value under one; filled: those counted as missing. Without spread, p is of the exact sign test of clusters, or permutation test of two samples.';
 
 CREATE MACRO arm_summary(the_experiment, only_metric := NULL, by_label := NULL, at_alpha := 0.05, directions := NULL, counted_as := NULL, each := NULL, against := NULL) AS TABLE
 WITH based AS (
