@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import sys
 from pathlib import Path
@@ -247,6 +248,18 @@ async def test_two_runs_part_where_the_command_states_it(tab: Tab, fork: str):
 
 
 @pytest.mark.thorough(quick="web/test_run.py::test_a_run_is_followed_while_it_goes_on")
+async def test_a_trial_names_its_arm_in_the_list_and_in_a_comparison(tab: Tab, runs: Runs):
+    """Trials of one experiment are told apart without opening them."""
+    del runs
+    await tab.open("/runs", text="greet-15")
+    assert "greeting, arm bold, task t7, trial 0" in await tab.text(".run-row")
+    await tab.open("/runs/greet-14/diff/greet-15")
+    trial = await tab.text("tr:has-text('trial')")
+    assert trial.split("\t")[1:3] == [
+        f"greeting, arm {arm}, task t7, trial 0" for arm in ("plain", "bold")
+    ]
+
+
 async def test_a_run_that_goes_on_is_followed_beside_the_other(tab: Tab, runs: Runs, home: Path):
     """Each new move of the second run appears beside the first, without a reload of the page."""
     del runs
@@ -262,6 +275,27 @@ async def test_a_run_that_goes_on_is_followed_beside_the_other(tab: Tab, runs: R
                 f"document.querySelector('.aligned').innerText.includes('message {number}')"
             )
     assert "message 0" in await tab.text(".aligned")
+
+
+async def test_what_followed_a_decision_is_no_input_of_it(tab: Tab, record: hansard.Record):
+    """A refusal after the decision is among its consequences; the chosen alternative is marked."""
+
+    def play() -> None:
+        with record.run("refunds", run="refused", gate=(hansard.deny("pay"),)) as session:
+
+            @session.tool(effects="once")
+            def pay(amount: int) -> str:
+                return f"paid {amount}"
+
+            session.decide("Refund?", selected="yes", alternatives=["yes", "no"])
+            with contextlib.suppress(hansard.Blocked):
+                pay(42)
+
+    await in_thread(play)
+    await tab.open("/why/refused", view="tree")
+    assert "✓ yes" in await tab.text(".tree")
+    assert "Later refusals by the gate" in await tab.text(".tree")
+    assert "Earlier refusals" not in await tab.text(".tree")
 
 
 @pytest.mark.thorough(quick="test_views_open_without_a_message_and_fit")

@@ -24,7 +24,7 @@ from hansard.client import unfinished
 from hansard.client.options import result_from
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import CallerError
-from hansard.domain.run import ForkEffects, RunForked, RunState, RunStatus
+from hansard.domain.run import ForkEffects, RunAssigned, RunForked, RunState, RunStatus
 from hansard.domain.steps import Effects, Step, Verdict
 from hansard.inspect import page as run_page
 from hansard.inspect import rederive
@@ -121,6 +121,10 @@ def _at_work(run: ListedRun) -> str:
     return ", ".join(f"{name} (gone)" if name in run.gone else name for name in run.at_work)
 
 
+def _trial(of: RunAssigned | None) -> str:
+    return " · ".join(filter(None, (of.experiment, of.arm, of.task))) if of is not None else ""
+
+
 def _explain_absence(made: Runs, filters: str) -> None:
     """Print that no run was found, and the filters that no run can meet."""
     matching = f" of {made.all} is: {filters}" if made.all and filters else "s in this workspace"
@@ -144,6 +148,7 @@ def _render(made: Runs) -> list[Part]:
         Column("run", whole=True),
         Column("workflow", lambda run: run.workflow + (" (probe)" if run.probe else "")),
         Column("status", status, whole=True, styles=output.STYLES),
+        Column("trial", lambda run: _trial(run.assigned), short=True, optional=True),
         Column("agents"),
         Column("at work", _at_work, short=True),
         Column("steps", lambda run: "?" if run.steps is None else str(run.steps), right=True),
@@ -575,6 +580,8 @@ def _comparability(verdict: Comparability) -> Iterator[Part]:
 def _rows(difference: RunDiff) -> Iterator[list[str]]:
     a, b = costs = difference.costs
     yield ["run", a.run, b.run]
+    if a.assigned or b.assigned:
+        yield ["trial", _trial(a.assigned), _trial(b.assigned)]
     yield ["status", a.status, b.status]
     yield ["steps", f"{a.steps:,}", f"{b.steps:,}"]
     yield ["attempts", f"{a.attempts:,}", f"{b.attempts:,}"]

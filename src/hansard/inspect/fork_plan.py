@@ -302,7 +302,8 @@ class _Agent:
         if self.is_full and self._changed:
             before = before or [max(self._changed)]
         if not before:
-            return Action.SERVED, True, "it and the result before it are the same"
+            why = "the result before it is the same; it runs if its arguments differ"
+            return Action.SERVED, True, why
         action, why = self._again(step)
         nearest = before[0]
         if self._changed[nearest] or self.is_full:

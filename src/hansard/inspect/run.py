@@ -768,6 +768,7 @@ class Run(msgspec.Struct, kw_only=True):
     forked_from: str | None
     probe: str | None
     labels: dict[str, str]
+    assigned: RunAssigned | None
     error: Failure | None
     problem: str | None
 

@@ -23,7 +23,7 @@ from hansard.domain.choices import counted, listed
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import RunStream, run_of
 from hansard.domain.payload import as_blob, rolling
-from hansard.domain.run import RunState
+from hansard.domain.run import RunAssigned, RunState
 from hansard.domain.steps import Failure, Step, ToolDeclared, Withheld
 from hansard.inspect import trace
 from hansard.inspect.answer import Answer, by_name, plain_text
@@ -334,6 +334,7 @@ class ComparedRun(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
 
     Attributes:
         side: `a` or `b`.
+        assigned: Its experiment, arm and task; None if it is no trial.
         edits: The values of the parent that the fork replaced: steps as `agent#number`.
         error: The type and message of the error that ended it; None if none did.
         duration_ms: From its first event to its last; None if its source gives no times.
@@ -344,6 +345,7 @@ class ComparedRun(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
 
     side: str
     run: str
+    assigned: RunAssigned | None
     forked_from: str | None
     edits: list[str]
     status: str

@@ -12,6 +12,8 @@ export interface Stated {
   clock: string;
 }
 
+export type Assigned = { experiment?: string; arm?: string; task?: string; trial?: number | null };
+
 export interface Life {
   run: string;
   position: number;
@@ -21,7 +23,7 @@ export interface Life {
   program?: string;
   conversation?: string | null;
   labels?: Record<string, string>;
-  assigned?: { experiment?: string; arm?: string; task?: string; trial?: number | null } | null;
+  assigned?: Assigned | null;
   scores?: Record<string, number>;
   error?: Failure | null;
   forked?: { parent: string; effects?: string } | null;

@@ -13,7 +13,7 @@ export function runShown(answer: any, outline: Outline): RunAnswer {
     role: facts.role ?? "",
     version: 0, // is not shown
     left: facts.outcome ?? null,
-    steps: facts.steps ? { seen: facts.steps } : {},
+    steps: facts.steps ? { calls: facts.steps } : {},
     open_steps: [],
     checkpoints: null,
     decisions: (outline.agentNamed(agent)?.decisions.slice(0, facts.decisions ?? 0) ?? []).map((number) => ({ question: outline.names[number], selected: (outline.texts[number] ?? "").split(" → ").at(-1)! })),

@@ -6,9 +6,9 @@ import { useRead, type Read } from "../app/reads";
 import { query, setQuery } from "../app/place";
 import type { Value } from "../app/source";
 import { Facts, Failed, Panel, CallPill, Pill, Rec, Shown, Who } from "../ui/pieces";
-import { count, firstWords, plural, preview } from "../ui/text";
+import { assignment, count, firstWords, plural, preview } from "../ui/text";
 import { AroundContext, failureText, Fold, Payload, TextBlock, Value as Content } from "../ui/value";
-import type { AgentFigures, ContextAnswer, Life, Message, RunAnswer } from "./answers";
+import type { AgentFigures, ContextAnswer, Message, RunAnswer } from "./answers";
 import { DecisionEvent, GoTo, GoToAddress } from "./event";
 import { useModel, type RunModel } from "./model";
 import { upTo, type Agent, type Outline } from "./outline";
@@ -17,9 +17,6 @@ import { gistOf, titleOf } from "./words";
 
 const LISTED = 30; // newest items of a list shown at once
 const LARGE = 5_000; // events from which the agent at the point is read before all agents
-
-export const assignment = (facts: NonNullable<Life["assigned"]>): string =>
-  [facts.experiment, facts.arm && `arm ${facts.arm}`, facts.task && `task ${facts.task}`, facts.trial !== undefined && facts.trial !== null && `trial ${facts.trial}`].filter(Boolean).join(", ");
 
 export function Scores({ scores }: { scores: Record<string, number> | undefined }) {
   const list = Object.entries(scores ?? {});

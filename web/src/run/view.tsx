@@ -10,7 +10,7 @@ import { Ends, useLive, useTitle } from "../app/shell";
 import { isOperator } from "../app/source";
 import { isPrinting } from "../ui/list";
 import { Empty, Facts, Failed, Rec, Tabs, Waiting, type Tab } from "../ui/pieces";
-import { count, duration, inLine, moment, plural } from "../ui/text";
+import { assignment, count, duration, inLine, moment, plural } from "../ui/text";
 import { failureText } from "../ui/value";
 import { RunQuestions } from "../views/ask/links";
 import type { BoardAnswer, Life, RunAnswer, TasksAnswer } from "./answers";
@@ -19,7 +19,7 @@ import { EventPanel } from "./event";
 import { ModelContext, RunModel, useModel, useSettling } from "./model";
 import { upTo, type Rows } from "./outline";
 import { BoardPanel, ChatPanel, messagesOf, TasksPanel } from "./shared";
-import { assignment, Scores, StatePanel } from "./state";
+import { Scores, StatePanel } from "./state";
 import { follow, setAxis, Timeline } from "./timeline";
 import { searchOutline, Trace } from "./trace";
 

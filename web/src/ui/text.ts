@@ -1,9 +1,10 @@
 // Texts. Recorded text is never interpreted: it only becomes text, with unprintable characters written
 // as escapes.
 
+import type { Assigned } from "../run/answers";
+
 // Unprintable characters, and those that change the direction of the following text.
-const UNSEEN =
-  /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]|\r(?!\n)/g;
+const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]|\r(?!\n)/g;
 const escaped = (char: string) => "\\u" + char.charCodeAt(0).toString(16).padStart(4, "0");
 export const printable = (text: string): string => text.replace(UNSEEN, escaped);
 export const inLine = (text: string): string => printable(text).replace(/\s+/g, " ");
@@ -11,6 +12,14 @@ export const inLine = (text: string): string => printable(text).replace(/\s+/g, 
 const thousands = new Intl.NumberFormat("en-US"); // created once, as this is slow
 export const count = (number: number): string => thousands.format(number);
 export const plural = (number: number, one: string, many = one + "s"): string => `${count(number)} ${number === 1 ? one : many}`;
+
+// The end of an id: ids of runs begin alike.
+const ID = /^[0-9a-f]{8}-[0-9a-f-]{27}$/;
+export const short = (id: string): string => (ID.test(id) ? `…${id.slice(-8)}` : id);
+
+// A run's place in an experiment.
+export const assignment = (of: Assigned): string =>
+  [of.experiment, of.arm && `arm ${of.arm}`, of.task && `task ${of.task}`, of.trial !== undefined && of.trial !== null && `trial ${of.trial}`].filter(Boolean).join(", ");
 
 export function duration(ms: number | null | undefined): string {
   if (ms === null || ms === undefined) return "";

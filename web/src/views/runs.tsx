@@ -6,9 +6,9 @@ import { address, go, query, setQuery } from "../app/place";
 import { useRead, useReload } from "../app/reads";
 import { useLive, useTitle } from "../app/shell";
 import { VirtualList, type Place } from "../ui/list";
-import type { Stated } from "../run/answers";
+import type { Assigned, Stated } from "../run/answers";
 import { Chip, Empty, Pill, Rec, Select, Shown, Time } from "../ui/pieces";
-import { count, duration, plural } from "../ui/text";
+import { assignment, count, duration, plural, short } from "../ui/text";
 
 // A row as of `hansard runs --json`.
 export interface RunRow {
@@ -25,6 +25,7 @@ export interface RunRow {
   last: Stated | null;
   forked_from: string | null;
   labels: Record<string, string>;
+  assigned?: Assigned | null; // not of a role
   error: { type?: string; message?: string } | null;
   problem: string | null;
   cost?: number | null;
@@ -76,9 +77,9 @@ function Row({ run, isCurrent, place }: { run: RunRow; isCurrent: boolean; place
     <div role="listitem" {...place}><a class={`vrow run-row${isCurrent ? " current" : ""}`} href={address(`/runs/${encodeURIComponent(run.run)}`)} aria-current={isCurrent ? "true" : undefined}>
       <span class="run-status"><Pill status={run.status} /></span>
       <span class="run-name">
-        <span class="run-title"><Rec text={run.workflow || "(no workflow)"} class="strong" /> <Rec text={run.run} class="mono dim" /></span>
+        <span class="run-title"><Rec text={run.workflow || "(no workflow)"} class="strong" /> {run.assigned && <Rec text={assignment(run.assigned)} />} <Rec text={run.run} class="mono dim" /></span>
         <span class="run-more dim">
-          {run.forked_from ? <span>fork of <Rec text={run.forked_from} class="mono" /></span> : null}
+          {run.forked_from ? <span>fork of <Rec text={short(run.forked_from)} class="mono" /></span> : null}
           {run.at_work.length ? <span>at work: <Rec text={run.at_work.join(", ")} /></span> : agents.length ? <span><Rec text={agents.join(", ")} /></span> : null}
           {run.error?.message ? <span class="bad"><Rec text={run.error.message} /></span> : null}
           {run.problem ? <span class="bad"><Rec text={run.problem} /></span> : null}

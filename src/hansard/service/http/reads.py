@@ -307,6 +307,7 @@ def shown_run(made: DerivedView) -> Run:
         forked_from=forked_from,
         probe=None,
         labels=labels if isinstance(labels, dict) else {},
+        assigned=None,
         error=None,
         problem=None,
     )

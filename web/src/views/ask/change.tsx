@@ -18,12 +18,8 @@ interface Work { run: string; workflow: string; status: string; worker: string; 
 
 const RELOAD_MS = 300; // after an event of the fork: further ones are gathered
 const POLL_MS = 2_000; // a request and its claim are no events of the fork
-const EFFECTS: [string, string][] = [
-  ["models", "calls of models run, other effects are withheld"],
-  ["shadow", "effects are withheld, calls of models too"],
-  ["live", "effects happen, and may happen twice"],
-];
-const STATUS: Record<string, string> = { edited: "open", served: "completed", runs: "requested", withheld: "cancelled", stops: "failed" };
+const EFFECTS: [string, string][] = [["models", "calls of models run, other effects are withheld"], ["shadow", "effects are withheld, calls of models too"], ["live", "effects happen, and may happen twice"]];
+const STATUS: Record<string, string> = { edited: "open", served: "open", runs: "requested", withheld: "cancelled", stops: "failed" };
 
 export default function ChangeView({ params }: ViewProps) {
   const { run } = params;
@@ -112,7 +108,7 @@ function Planned({ plan, at, isOld }: { plan: Plan; at: unknown; isOld: boolean 
         { name: "call", cell: (row) => <span class="mono"><Rec text={row.step} /></span> },
         { name: "tool", cell: (row) => <Rec text={row.tool} /> },
         { name: "effects", cell: (row) => row.effects },
-        { name: "in the fork", cell: (row) => <Pill status={STATUS[row.action]} label={row.is_certain ? row.action : `${row.action}, if it is made`} /> },
+        { name: "in the fork", cell: (row) => <Pill status={STATUS[row.action]} label={row.is_certain ? (row.action === "served" ? "served, if the call is the same" : row.action) : `${row.action}, if it is made`} /> },
         { name: "why", cell: (row) => row.why },
       ]} />}
       {plan.more > 0 && <p class="note">{`${plan.more.toLocaleString("en-US")} more calls are not listed.`}</p>}

@@ -19,7 +19,10 @@ const timeText = (at: number, step: number): string => (step >= 86_400_000 ? mom
 // Colors of an axis, and of a series by its number, as they are in this theme.
 export const ink = (name: string): string => colors([name])[name];
 export const axis = (options: uPlot.Axis): uPlot.Axis => ({ stroke: ink("dim"), font: FONT, grid: { stroke: ink("line"), width: 1 }, ticks: { show: false }, values: (_, at) => at.map((value) => (value === null ? "" : short(value))), ...options });
-export const plain = (_: uPlot, value: number | null): string => (value === null ? "–" : short(value));
+export const plain = (_: uPlot, value: number | null): string => (value === null ? "" : short(value));
+// Counts have an axis of whole numbers.
+const WHOLE = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((each) => each * 10 ** power)).flat();
+const steps = ([, ...lists]: uPlot.AlignedData) => (lists.every((list) => Array.from(list).every((value) => value === null || Number.isInteger(value))) ? { incrs: WHOLE } : {});
 const FROM_ZERO: uPlot.Range.Config = { min: { pad: 0.1, soft: 0, mode: 1 }, max: { pad: 0.1, soft: 0, mode: 1 } };
 
 // A scale and an axis of names, one below the other.
@@ -62,7 +65,7 @@ function Lines({ columns, rows, x, ys, time }: { columns: string[]; rows: unknow
     ms: 1 as const,
     tzDate: (at: number) => uPlot.tzDate(new Date(at), "Etc/UTC"),
     scales: { x: { time }, y: { range: FROM_ZERO } },
-    axes: [axis({ size: 30, space: time ? 110 : 50, ...(time && { values: (_, at, __, ___, step) => at.map((value) => timeText(value, step)) }) }), axis({ size: 60 })],
+    axes: [axis({ size: 30, space: time ? 110 : 50, ...(time && { values: (_, at, __, ___, step) => at.map((value) => timeText(value, step)) }) }), axis({ size: 60, ...steps(data) })],
     series: [{ label: inLine(columns[x]), value: (plot: uPlot, value: number | null) => (time && value !== null ? moment(value * 1000) : plain(plot, value)) }, ...ys.map((y, index) => ({ label: inLine(columns[y]), stroke: ink(`agent-${index % 8}`), width: 2, value: plain }))],
   });
   return <Plot label={`${ys.map((y) => columns[y]).join(", ")} over ${columns[x]}${time ? ", in UTC" : ""}; the table has the numbers`} height={280} data={data} options={options} />;
@@ -74,9 +77,9 @@ function Bars({ columns, rows, x, y }: { columns: string[]; rows: unknown[][]; x
   const data = useMemo((): uPlot.AlignedData => [shown.map((_, index) => index), shown.map((row) => (isNumber(row[y]) ? row[y] : null))], [shown, y]);
   const options = () => ({
     scales: { x: namesScale(names), y: { ori: 0 as const, range: FROM_ZERO } },
-    axes: [namesAxis(names), axis({ side: 2, size: 30, space: 60 })],
+    axes: [namesAxis(names), axis({ side: 2, size: 30, space: 60, ...steps(data) })],
     cursor: { drag: { x: false, y: false } },
-    series: [{ label: inLine(columns[x]), value: (_: uPlot, index: number | null) => (index === null ? "–" : names[index]) }, { label: inLine(columns[y]), fill: ink("mark-step"), paths: uPlot.paths.bars!({ size: [0.7, 18] }), points: { show: false }, value: plain }],
+    series: [{ label: inLine(columns[x]), value: (_: uPlot, index: number | null) => (index === null ? "" : names[index]) }, { label: inLine(columns[y]), fill: ink("mark-step"), paths: uPlot.paths.bars!({ size: [0.7, 18] }), points: { show: false }, value: plain }],
   });
   return (
     <>

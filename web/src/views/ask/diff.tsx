@@ -6,9 +6,10 @@ import { useCommands } from "../../app/keys";
 import { useRead, useReload, useStream } from "../../app/reads";
 import { Empty, Facts, Pill, Rec, Shown } from "../../ui/pieces";
 import { VirtualList, type Place } from "../../ui/list";
-import { count, duration, plural, preview } from "../../ui/text";
+import { assignment, count, duration, plural, preview, short } from "../../ui/text";
+import type { Assigned } from "../../run/answers";
 import type { ViewProps } from "..";
-import { Changes, EventLink, Page, type Lines, ofKind, RunLink, runPath, short, Table, Value } from "./parts";
+import { Changes, EventLink, Page, type Lines, ofKind, RunLink, runPath, Table, Value } from "./parts";
 
 interface At {
   place: string; recorded_in: string | null; version: number; position: number;
@@ -17,11 +18,9 @@ interface At {
   role?: string; content?: any; fields?: any;
 }
 interface Move { agent_a: string | null; agent_b: string | null; what: string; shared: boolean; a: At | null; b: At | null }
-interface Side { side: string; run: string; forked_from: string | null; edits: string[]; status: string; error: string | null; scores: Record<string, number>; steps: number; decisions: number; attempts: number; duration_ms: number | null; usage: Record<string, number>; own_usage: Record<string, number> }
+interface Side { side: string; run: string; assigned: Assigned | null; forked_from: string | null; edits: string[]; status: string; error: string | null; scores: Record<string, number>; steps: number; decisions: number; attempts: number; duration_ms: number | null; usage: Record<string, number>; own_usage: Record<string, number> }
 
-const WHAT: Record<string, string> = {
-  same: "same", result: "another result", arguments: "other arguments", text: "another text", moved: "at another place", only_a: "only in a", only_b: "only in b",
-};
+const WHAT: Record<string, string> = { same: "same", result: "another result", arguments: "other arguments", text: "another text", moved: "at another place", only_a: "only in a", only_b: "only in b" };
 const SIGN: Record<string, string> = { same: "=", result: "≠", arguments: "≠", text: "≠", moved: "↕", only_a: "−", only_b: "+" };
 const RELOAD_MS = 1_000; // after an event of the second run: further ones are gathered
 const ROW = 46;
@@ -127,6 +126,7 @@ function Sides({ a, b }: { a: Side; b: Side }) {
   const names = [...new Set([...Object.keys(a.usage), ...Object.keys(b.usage)])];
   const scores = [...new Set([...Object.keys(a.scores), ...Object.keys(b.scores)])];
   const rows: { name: string; a: string; b: string; change: string }[] = [
+    { name: "trial", a: a.assigned ? assignment(a.assigned) : "", b: b.assigned ? assignment(b.assigned) : "", change: "" },
     { name: "status", a: a.status, b: b.status, change: a.status === b.status ? "" : "differs" },
     { name: "error", a: a.error ?? "", b: b.error ?? "", change: a.error === b.error ? "" : "differs" },
     ...scores.map((name) => numbers(`score ${name}`, a.scores[name], b.scores[name], count4)),
@@ -140,8 +140,7 @@ function Sides({ a, b }: { a: Side; b: Side }) {
     <>
       <Table label="outcome and costs" rows={rows} rowKey={(row) => row.name} columns={[
         { name: "", cell: (row) => row.name },
-        { name: `a`, cell: (row) => (row.name === "status" ? <Pill status={row.a} /> : <Rec text={row.a} />), right: true },
-        { name: `b`, cell: (row) => (row.name === "status" ? <Pill status={row.b} /> : <Rec text={row.b} />), right: true },
+        ...(["a", "b"] as const).map((side) => ({ name: side, cell: (row: (typeof rows)[number]) => (row.name === "status" ? <Pill status={row[side]} /> : row.name === "error" || row.name === "trial" ? <Value value={row[side]} /> : <Rec text={row[side]} />), right: true })),
         { name: "b − a", cell: (row) => <Rec text={row.change} />, right: true },
       ]} />
       {[a, b].map((each) => each.forked_from && <p key={each.side} class="note">{each.side} is a fork of <RunLink run={each.forked_from} />{each.edits.length ? `, with other results of ${each.edits.join(", ")}` : ""}.</p>)}
@@ -158,11 +157,7 @@ function numbers(name: string, a: number | null | undefined, b: number | null | 
   return { name, a: a === null || a === undefined ? "" : form(a), b: b === null || b === undefined ? "" : form(b), change: change ? `${change > 0 ? "+" : "−"}${form(Math.abs(change))}${ratio}` : "" };
 }
 
-const VERDICTS: Record<string, string> = {
-  comparable: "Only the moves can explain the difference.",
-  differs: "Something beside the moves differs, and may explain the rest.",
-  "nothing ran": "Nothing ran in the fork after its fork point.",
-};
+const VERDICTS: Record<string, string> = { comparable: "Only the moves can explain the difference.", differs: "Something beside the moves differs, and may explain the rest.", "nothing ran": "Nothing ran in the fork after its fork point." };
 
 function Respects({ verdict }: { verdict: any }) {
   const kind = { comparable: "better", differs: "worse" }[verdict.verdict as string] ?? "open";

@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import uPlot from "uplot";
 import { address, query } from "../../app/place";
 import { useRead } from "../../app/reads";
-import { Facts, Pill, Rec, Shown, Time } from "../../ui/pieces";
+import { Facts, Rec, Shown, Time } from "../../ui/pieces";
 import { inLine, plural } from "../../ui/text";
 import type { ViewProps } from "..";
 import { axis, Chart, ink, namesAxis, namesScale, plain, Plot } from "./chart";
@@ -46,7 +46,7 @@ export function ExperimentView({ params }: ViewProps) {
         <Field name="by" label="Also by label" placeholder="none" />
         <Choice name="missing" label="Trials without a value" options={[["", "as the plan says"], ["failure", "count as failures"], ["excluded", "are left out"], ["worst-case", "worst case"]]} />
       </div>}
-      {about.data && <Shown read={report}>{(data) => <Compared data={data} />}</Shown>}
+      {about.data && <Shown read={report}>{(data) => <Compared data={data} question={about.data!.plan.question} />}</Shown>}
     </Page>
   );
 }
@@ -74,19 +74,14 @@ function Plan({ plan, arms, metrics }: { plan: any; arms: any[]; metrics: any[] 
   );
 }
 
-function Compared({ data }: { data: Lines }) {
+function Compared({ data, question }: { data: Lines; question: string | null }) {
   const rows = useMemo(() => ofKind(data.lines, "comparison").filter((row) => row.default && row.low !== null && row.slice === ""), [data]);
   const curves = useMemo(() => ofKind(data.lines, "curve").filter((row) => row.slice === ""), [data]);
   const plot = (kind: string, metric: string) =>
     kind === "intervals" ? <Intervals rows={rows.filter((row) => row.metric === metric)} metric={metric} />
       : kind === "curves" && <Curves rows={curves.filter((row) => row.metric === metric)} metric={metric} />;
   return (
-    <>
-      {rows.filter((row) => row.part === "judged").map((row) => (
-        <p key={`${row.metric} ${row.arm} ${row.baseline}`} class="verdict-line"><Pill status={row.verdict === "better" || row.verdict === "worse" ? row.verdict : "open"} label={row.verdict} /> <span><Rec text={row.arm} /> beside <Rec text={row.baseline} /> by <Rec text={row.metric} />: {number(row.difference)} ({number(row.low)} .. {number(row.high)})</span></p>
-      ))}
-      <Report blocks={data.blocks.slice(1).filter((block) => block.block !== "paragraph" || !/^(Sections below|What they did otherwise)/.test(block.text))} plot={plot} />
-    </>
+    <Report blocks={data.blocks.slice(1).filter((block) => block.block !== "paragraph" || (block.text !== question && !/^(Sections below|What they did otherwise)/.test(block.text)))} plot={plot} />
   );
 }
 
@@ -98,13 +93,13 @@ function Intervals({ rows, metric }: { rows: any[]; metric: string }) {
   const names = rows.map((row) => inLine(`${row.arm} beside ${row.baseline}`));
   const ends = [Math.min(...low, 0), Math.max(...high, 0)];
   const bars = (lows: number[], highs: number[], size: number) => uPlot.paths.bars!({ size: [1, size], disp: { y0: { unit: 1, values: () => lows }, y1: { unit: 1, values: () => highs } } });
-  const interval = (label: string, lows: number[], highs: number[], size: number): uPlot.Series => ({ label, fill: ink("mark-step"), paths: bars(lows, highs, size), points: { show: false }, value: (_, __, ___, index) => (index === null ? "–" : `${number(lows[index])} .. ${number(highs[index])}`) });
+  const interval = (label: string, lows: number[], highs: number[], size: number): uPlot.Series => ({ label, fill: ink("mark-step"), paths: bars(lows, highs, size), points: { show: false }, value: (_, __, ___, index) => (index === null ? "" : `${number(lows[index])} .. ${number(highs[index])}`) });
   const options = () => ({
     scales: { x: namesScale(names), y: { ori: 0 as const, range: uPlot.rangeNum(ends[0], ends[1], 0.1, false) } },
     axes: [namesAxis(names), axis({ side: 2, size: 30, space: 60 })],
     cursor: { drag: { x: false, y: false } },
     series: [
-      { label: "arms", value: (_: uPlot, index: number | null) => (index === null ? "–" : names[index]) },
+      { label: "arms", value: (_: uPlot, index: number | null) => (index === null ? "" : names[index]) },
       interval("at any look", low, high, 2),
       interval("at one look", rows.map((row) => row.low), rows.map((row) => row.high), 7),
       { label: "difference", stroke: ink("text"), paths: () => null, points: { show: true, size: 11, fill: ink("text") }, value: plain },

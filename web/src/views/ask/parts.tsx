@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { address, query, setQuery } from "../../app/place";
 import { useTitle } from "../../app/shell";
-import { count, differences, inLine, preview, printable } from "../../ui/text";
+import { count, differences, inLine, preview, printable, short } from "../../ui/text";
 import { Empty, Rec, Select } from "../../ui/pieces";
 
 // The lines that the command prints with --json, and a report's blocks.
@@ -24,8 +24,6 @@ export const ofKind = (lines: any[], kind: string): any[] => lines.filter((line)
 // ------------------------------------------------------------ links
 
 export const runPath = (run: string): string => `/runs/${encodeURIComponent(run)}`;
-const ID = /^[0-9a-f]{8}-[0-9a-f-]{27}$/;
-export const short = (id: string): string => (ID.test(id) ? `…${id.slice(-8)}` : id);
 
 export function RunLink({ run, at }: { run: string; at?: string | number | null }) {
   return <a class="mono" href={address(runPath(run), { at })} title={run}><Rec text={short(run)} /></a>;

@@ -9,19 +9,19 @@ import { plural, preview } from "../../ui/text";
 import type { ViewProps } from "..";
 import { EventLink, Field, Page, type Lines, ofKind, Report, RunLink, Table } from "./parts";
 
-interface Fact { part: string; number: number; name: string; value: any; event: string | null; address: string | null; at: string | null }
+interface Fact { part: string; number: number; name: string; value: any; event: string | null; address: string | null; at: string | null; chosen?: boolean }
 interface Cause { of: string; address: string; agent: string; step: number; tool: string; words: string; is_next: boolean }
 interface Node { id: string; kind: string; label: string; text: string; address: string | null }
 interface Placed extends Node { x: number; y: number; width: number; height: number }
 
 const GROUPS: [string, string, "in" | "out"][] = [
-  ["alternative", "Alternatives", "in"], ["input", "Inputs", "in"], ["after", "Earlier results", "in"], ["message", "Messages in its context", "in"], ["policy", "Refusals by the gate", "in"],
-  ["approval", "Approvals", "in"], ["settlement", "Settled calls", "in"], ["version", "Versions", "in"],
-  ["followed", "Next actions", "out"], ["hand-off", "Handed on to", "out"], ["next", "The next decision", "out"], ["outcome", "Outcome of the run", "out"],
+  ["alternative", "Alternatives", "in"], ["input", "Inputs", "in"], ["after", "Earlier results", "in"], ["message", "Messages in its context", "in"], ["policy", "Earlier refusals by the gate", "in"],
+  ["approval", "Earlier approvals", "in"], ["settlement", "Earlier settled calls", "in"], ["version", "Versions", "in"],
+  ["followed", "Next actions", "out"], ["later-policy", "Later refusals by the gate", "out"], ["later-approval", "Later approvals", "out"], ["later-settlement", "Later settled calls", "out"], ["hand-off", "Handed on to", "out"], ["next", "The next decision", "out"], ["outcome", "Outcome of the run", "out"],
 ];
 const FIRST_NODES = 50; // nodes of the graph before more are requested
 const [WIDTH, HEIGHT] = [190, 44]; // px of a node
-const [GAP, BETWEEN] = [8, 70]; // between nodes, and from column to column
+const [GAP, BETWEEN] = [8, 40]; // between nodes, and from column to column
 
 export default function WhyView({ params }: ViewProps) {
   const of = params.of ?? query.value.of ?? "";
@@ -34,7 +34,7 @@ export default function WhyView({ params }: ViewProps) {
 }
 
 function Explained({ data }: { data: Lines & { causes: Cause[] } }) {
-  const facts = ofKind(data.lines, "fact") as Fact[];
+  const facts = useMemo(() => marked(ofKind(data.lines, "fact")), [data]);
   const end = data.lines.at(-1);
   if (end?.kind === "decisions") {
     return (
@@ -65,9 +65,17 @@ function Explained({ data }: { data: Lines & { causes: Cause[] } }) {
 const by = (facts: Fact[], part: string): Fact[] => facts.filter((each) => each.part === part);
 const of = (facts: Fact[], name: string): string => String(by(facts, "decision").find((each) => each.name === name)?.value ?? "");
 
+// Mark the chosen alternative. What happened near the decision, but after it, is no input of it.
+const NEARBY = ["policy", "approval", "settlement"];
+const placeOf = (address: string | null): number => (address ?? "0.0").split(".").reduce((sum, part, at) => sum + Number(part) / (at ? 1e6 : 1), 0);
+function marked(facts: Fact[]): Fact[] {
+  const end = placeOf(by(facts, "decision")[0]?.address ?? null);
+  return facts.map((fact) => ({ ...fact, part: NEARBY.includes(fact.part) && placeOf(fact.address) > end ? `later-${fact.part}` : fact.part, chosen: fact.part === "alternative" && fact.name === of(facts, "selected") }));
+}
+
 function label(fact: Fact): string {
   const value = fact.value;
-  if (fact.part === "alternative") return `${fact.name}${value?.score === null || value?.score === undefined ? "" : ` ${value.score}`}`;
+  if (fact.part === "alternative") return `${fact.chosen ? "✓ " : ""}${fact.name}${value?.score === null || value?.score === undefined ? "" : ` ${value.score}`}`;
   if (fact.part === "input" && value) return value.key ?? value.tool ?? fact.name;
   return fact.name;
 }
@@ -128,7 +136,7 @@ function laidOut(all: Fact[], causes: Cause[], most: number): { nodes: Placed[];
     link(side, part, "decision");
     shown.forEach((fact, at) => {
       const id = `${part} ${at}`;
-      add({ id, kind: part, label: label(fact), text: text(fact), address: fact.address });
+      add({ id, kind: `${part}${fact.chosen ? " chosen" : /^run (failed|cancelled)/.test(fact.name) ? " ended-badly" : ""}`, label: label(fact), text: text(fact), address: fact.address });
       link(side, id, part);
       if (part === "input" && fact.address) placed.set(fact.address, { id, level: 0 });
     });

@@ -1,1 +1,0 @@
-import{m22 as o}from"./core-6QM4Z5HL.js";var r=o.clock,e=o.count,n=o.differences,s=o.duration,p=o.eachWord,c=o.firstWords,i=o.firsts,x=o.grouped,d=o.inLine,a=o.moment,f=o.parsed,l=o.plural,u=o.preview,m=o.printable;export{e as a,n as b,s as c,x as d,d as e,a as f,f as g,l as h,u as i,m as j};
