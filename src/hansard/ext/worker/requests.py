@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -63,7 +63,7 @@ class WorkRequest(msgspec.Struct, kw_only=True):
         requested_at: The log's time of the request.
         worker: The worker that has it, or had it last.
         claims: How many times it was taken.
-        lease_until: The log's time in ns since 1970 at which the claim ends.
+        lease_until: The log's time at which the newest claim ends, or ended.
         code: Exit code of the program; None before its end.
         last: Last line of the program's output.
     """
@@ -76,7 +76,7 @@ class WorkRequest(msgspec.Struct, kw_only=True):
     requested_at: str = ""
     worker: str = ""
     claims: int = 0
-    lease_until: int = 0
+    lease_until: str = ""
     code: int | None = None
     last: str = ""
 
@@ -92,9 +92,9 @@ class WorkRequest(msgspec.Struct, kw_only=True):
                 case WorkClaimed():
                     self.status, self.worker = WorkStatus.CLAIMED, event.worker
                     self.claims = event.number
-                    self.lease_until = stored.stamp + event.lease_ms * 1_000_000
+                    self.lease_until = _end(stored, event.lease_ms)
                 case WorkExtended():
-                    self.lease_until = stored.stamp + event.lease_ms * 1_000_000
+                    self.lease_until = _end(stored, event.lease_ms)
                 case WorkReleased():
                     self.status = _REQUESTED
                 case WorkEnded():
@@ -102,11 +102,15 @@ class WorkRequest(msgspec.Struct, kw_only=True):
                 case _:
                     pass
 
-    def is_free(self, now: int) -> bool:
-        """Return whether a worker may take it at a time in ns since 1970."""
+    def is_free(self, now: datetime) -> bool:
+        """Return whether a worker may take it at a time."""
         return self.status is WorkStatus.REQUESTED or (
-            self.status is WorkStatus.CLAIMED and self.lease_until <= now
+            self.status is WorkStatus.CLAIMED and datetime.fromisoformat(self.lease_until) <= now
         )
+
+
+def _end(stored: Stored, lease_ms: int) -> str:
+    return (stored.time + timedelta(milliseconds=lease_ms)).isoformat()
 
 
 def folded(run: str, commits: Iterable[Stored]) -> WorkRequest:
@@ -287,9 +291,9 @@ class Worker:
         return folded(run, await self._workspace.log.read(WorkspaceStream(KIND, run)))
 
 
-def _now() -> int:
-    """Return the time in ns since 1970; the log's clock may differ by less than a lease."""
-    return time.time_ns()
+def _now() -> datetime:
+    """Return the time; the log's clock may differ by less than a lease."""
+    return datetime.now(UTC)
 
 
 def _holds(request: WorkRequest, number: int) -> bool:
