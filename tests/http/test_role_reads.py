@@ -47,6 +47,17 @@ name = "prompts"
 kinds = ["prompt.*"]
 [roles.editor.may]
 query = true
+[roles.hashed]
+[[roles.hashed.sees]]
+name = "messages"
+kinds = ["message.added", "run.*"]
+[[roles.hashed.masks]]
+name = "texts"
+kinds = ["message.added"]
+fields = ["content"]
+how = "hash"
+[roles.hashed.may]
+query = true
 [roles.blind]
 """
 
@@ -159,6 +170,25 @@ async def test_a_role_gets_an_approval_as_it_sees_the_call(lab: Lab, tmp_path: P
         for shown_text in (answer.text, view.decode()):
             assert "approval.requested.v1" in shown_text
             assert "hunter2" not in shown_text
+
+
+async def test_a_value_has_one_hash_everywhere(lab: Lab, tmp_path: Path) -> None:
+    """The role's own key is used by HTTP, Python and SQL; it is private to its owner."""
+    async with caller(lab, tmp_path, "hashed") as reader:
+        run = await recorded(lab.record)
+        assert run in [row["run"] for row in (await get(reader, "/runs"))["runs"]]
+        view = await lab.record.roles.view(run, role="hashed")
+        [(number, message)] = [
+            (number, each) for number, each in view.events if each.type == "message.added.v1"
+        ]
+        value = msgspec.json.decode(message.data)["content"]
+        assert list(value) == ["$hash"]
+        assert (await get(reader, f"/runs/{run}/events/{number}"))["data"]["content"] == value
+        query = {"statement": "SELECT content FROM messages"}
+        answer = await reader.http.post(reader.at("/sql"), json=query)
+        assert value["$hash"] in answer.text
+    [key] = (lab.folder / "projections" / "roles" / lab.name).glob("hashed.key")
+    assert (key.stat().st_size, key.stat().st_mode & 0o077) == (32, 0)
 
 
 async def test_a_prompt_is_read_by_its_name(lab: Lab, tmp_path: Path) -> None:

@@ -236,7 +236,8 @@ def _render_credentials(report: CreatedCredentials) -> Iterator[Part]:
 
 
 HashKey = Annotated[
-    Path | None, option("File of 32 or more secret bytes, for masks that hash.", "FILE")
+    Path | None,
+    option("File of 32 or more secret bytes, for masks that hash [the role's own key].", "FILE"),
 ]
 
 EVENTS_SHOWN_MAX = 50

@@ -35,6 +35,7 @@ from hansard.client import unfinished
 from hansard.domain.choices import chosen
 from hansard.domain.redaction import Redaction
 from hansard.operations.sql_answer import OpenTables, Tables
+from hansard.projections.table_files import role_place
 from hansard.settings import Settings, SettingsError
 
 _log = logger(__name__)
@@ -225,7 +226,7 @@ def _workspace(log: JetStreamLog, broker: Broker, settings: Settings) -> Workspa
         other = msgspec.structs.replace(settings, workspace=name)
         return (await open_with_tables(other, only_read=True))[0]
 
-    return Workspace(
+    made = Workspace(
         log,
         log.blobs,
         Clock(),
@@ -235,6 +236,10 @@ def _workspace(log: JetStreamLog, broker: Broker, settings: Settings) -> Workspa
         hold=partial(unfinished.hold, settings),
         open_other=open_other,
     )
+    made.states.hash_key = lambda role: role_place(
+        data_dir_of(settings), settings.workspace, role
+    ).hash_key()
+    return made
 
 
 def data_dir_of(settings: Settings) -> Path:

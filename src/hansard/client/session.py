@@ -752,7 +752,7 @@ class AsyncCommonSession(AsyncMixin):
 
         Args:
             at: A point of the run; by default now.
-            key: 32 secret bytes or more, if a mask of the role hashes.
+            key: 32 secret bytes or more for masks that hash, in place of the role's own key.
 
         Raises:
             NotFound: There is no such point.

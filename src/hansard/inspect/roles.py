@@ -362,7 +362,7 @@ async def role_view(
 ) -> RoleView:
     """Return what a role may see of a run at a point, and record the access.
 
-    Raises NotFound, BadName, BadValue (a mask needs the key), UnknownEvent.
+    Raises NotFound, BadName, BadValue (the key is too short), UnknownEvent.
     """
     return RoleView(await roles.serve(workspace, role, run, at, by=by, key=key))
 
@@ -401,6 +401,7 @@ async def knew(
     rules, rules_event = await roles.rules_at(
         workspace.states, where.role, await _rules_end(workspace, rules_at, where.position)
     )
+    key = roles.hash_key(workspace.states, where.role, rules, key)
     made = roles.derive_from(
         where.role, where.run, where.history, rules, rules_event, where.position, key
     )

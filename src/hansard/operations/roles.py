@@ -82,12 +82,12 @@ class Roles(Noun[C_co], noun="roles"):
                 shown.
             role: The role; by default a restricted agent's own. Another must be one whose view it
                 may be shown.
-            key: 32 secret bytes or more, if a mask of the role hashes.
+            key: 32 secret bytes or more for masks that hash, in place of the role's own key.
             by: The reader on record; of a restricted agent its principal.
 
         Raises:
             NotFound: There is no such run or point.
-            BadName, BadValue: `at` is not a point, no role is given, or a mask needs the key.
+            BadName, BadValue: `at` is not a point, no role is given, or the key is too short.
         """
         if role is None:
             raise BadValue("view", "no role is given", "name one: view(run, role=...)")

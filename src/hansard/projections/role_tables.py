@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -26,9 +25,8 @@ from hansard.domain.fingerprint import digest
 from hansard.domain.ids import AgentStream, RunStream, StreamId, run_of
 from hansard.domain.integrity import Fold, Members, may_hold
 from hansard.domain.label import join, parse, raised
-from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
+from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
 from hansard.domain.roles.view import (
-    KEY_BYTES_MIN,
     Facts,
     FieldPlan,
     FieldWay,
@@ -37,6 +35,7 @@ from hansard.domain.roles.view import (
     data_fields,
     facts,
     files_of,
+    hashes,
     judge,
     renumber,
     sees_all,
@@ -386,20 +385,6 @@ def under(rules: RoleDefined, key: bytes | None) -> str:
     return digest(FORMAT.encode(), _encoder.encode(rules), key or b"", kinds.encode(), schema)
 
 
-def key_of(place: TableFiles, rules: RoleDefined) -> bytes | None:
-    """Return the key of hashed values, created on first use; None if nothing is hashed."""
-    if all(mask.how is not Masking.HASH for mask in rules.masks):
-        return None
-    path = place.path.with_suffix(".key")
-    with contextlib.suppress(FileNotFoundError):
-        key = path.read_bytes()
-        if len(key) >= KEY_BYTES_MIN:
-            return key
-    new_key = secrets.token_bytes(KEY_BYTES_MIN)
-    replace_private(path, new_key)
-    return new_key
-
-
 def load(place: TableFiles) -> Kept | None:
     """Read the stored state; None if there is none or it is damaged."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
@@ -570,7 +555,7 @@ class _Work:
         self._rules = rules
         self._head = head
         self._batch_max = batch_max
-        self._key = key_of(place, rules)
+        self._key = place.hash_key() if hashes(rules) else None
         self._under = under(rules, self._key)
         self._partial = not sees_all(rules)
 

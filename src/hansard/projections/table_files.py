@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import shutil
 import time
 from functools import cache
@@ -26,6 +27,7 @@ from hansard.bus.file_lock import PRIVATE_DIR, PRIVATE_FILE, take, take_by
 from hansard.bus.subjects import token
 from hansard.domain.ids import name as checked_name
 from hansard.domain.ids import workspace_name
+from hansard.domain.roles.view import KEY_BYTES_MIN
 from hansard.projections.errors import REBUILD, Held, unusable
 
 VERSION = 48
@@ -132,6 +134,25 @@ class TableFiles(msgspec.Struct, frozen=True):
     def published(self) -> Path:
         """The folder of the published generations."""
         return self.path.parent / "published" / self.path.stem
+
+    def hash_key(self) -> bytes:
+        """Return the role's key of hashed values, created on first use. Raises Unusable."""
+        path = self.path.with_suffix(".key")
+        try:
+            if not path.exists():
+                new_folder(path.parent)
+                draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+                with new_file(draft) as file:
+                    file.write(secrets.token_bytes(KEY_BYTES_MIN))
+                    file.flush()
+                    os.fsync(file.fileno())
+                with contextlib.suppress(FileExistsError):  # another process was first
+                    path.hardlink_to(draft)
+                draft.unlink()
+                sync_folder(path.parent)
+            return path.read_bytes()
+        except OSError as error:
+            raise unusable(path, error, "make its folder writable") from error
 
     def status(self) -> ProjectorStatus | None:
         """Return the status of the tables, written by any process; None if there are none."""

@@ -183,6 +183,8 @@ class States:
 
     def __init__(self, log: EventLog, snapshots: Snapshots | None = None) -> None:
         self.log = log
+        self.hash_key: Callable[[str], bytes] | None = None
+        """Returns a role's key of hashed values; None where no such keys are kept."""
         self._histories = Histories(log, snapshots, self._begin)
         self._maker = ChunkMaker(log, self._histories) if snapshots is not None else None
         self._skeletons: LRUCache[str, _Skeleton] = LRUCache(SKELETONS_MAX)

@@ -48,6 +48,7 @@ from hansard.domain.roles.view import (
     each_judged,
     facts,
     files_of,
+    hashes,
 )
 from hansard.domain.run import RunState
 from hansard.state.replay import Points, States
@@ -234,19 +235,31 @@ class DerivedView(msgspec.Struct, frozen=True):
         )
 
 
+def hash_key(
+    states: States, name: str, rules: RoleDefined | None, given: bytes | None
+) -> bytes | None:
+    """Return a role's key of hashed values: the given one, else the one that is kept with the
+    role's tables, if a mask hashes.
+    """
+    if given is None and states.hash_key is not None and hashes(rules):
+        return states.hash_key(name)
+    return given
+
+
 async def derive(
     states: States, name: str, run: str, at: object = None, key: bytes | None = None
 ) -> DerivedView:
     """Derive the part of a run at a point that a role may see by its rules at that point.
 
-    key: key of hashed values (`hansard.domain.roles.view`). Raises NotFound, BadName, UnknownEvent,
-    and BadValue if a mask needs the key.
+    key: key of hashed values, in place of the one that is kept for the role. Raises NotFound,
+    BadName, UnknownEvent, and BadValue if the key is too short.
     """
     position = await states.log.end(await Points(states).up_to(run, at))
     end = AtPosition(position)
     (rules, rules_event), history = await asyncio.gather(
         rules_at(states, name, end), states.history(run, end)
     )
+    key = hash_key(states, name, rules, key)
     steps = _shown(name, run, history, rules, rules_event, position, key)
     async with Slices() as slices:
         while True:
@@ -406,6 +419,7 @@ async def derive_again(states: States, one: OnRecord, key: bytes | None = None) 
     ends = [index for index, each in enumerate(history) if each.commit.id == one.event.at]
     if not ends:
         raise Corrupt(f"view {one.id}", f"run {run} has no commit {one.event.at}")
+    key = hash_key(states, one.event.role, rules, key)
     return derive_from(one.event.role, run, history[: ends[0] + 1], rules, rules_event, 0, key)
 
 

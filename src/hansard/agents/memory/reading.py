@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.access.roles import DerivedView, derive_from
+from hansard.agents.access.roles import DerivedView, derive_from, hash_key
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op
 from hansard.agents.policy.permits import FREE, Permit, changes_file, refused, sees_file
@@ -66,11 +66,12 @@ def run_of(path: str) -> tuple[str, str] | None:
 
 async def derive(states: States, role: str, rules: RoleDefined | None, run: str) -> DerivedView:
     """Derive the part of a run that a role may see now. Raises NotFound if there is no such run or
-    the role may see nothing of it, and BadValue if a mask of the role hashes.
+    the role may see nothing of it.
     """
     position = await states.log.end(None)
     history = await states.history(run, AtPosition(position))
-    derived = derive_from(role, run, history, rules, "", position, None)
+    key = hash_key(states, role, rules, None)
+    derived = derive_from(role, run, history, rules, "", position, key)
     if not derived.view.events:
         raise NotFound(f"run {run}", "see 'hansard runs'")
     return derived

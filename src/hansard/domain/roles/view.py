@@ -614,9 +614,14 @@ def each_judged(
     return _view(rules, events, key)
 
 
+def hashes(rules: RoleDefined | None) -> bool:
+    """Return whether a mask of a role hashes, which needs a key."""
+    return rules is not None and any(mask.how is Masking.HASH for mask in rules.masks)
+
+
 def check_key(rules: RoleDefined | None, key: bytes | None) -> None:
     """Check that a key is given where a mask hashes. Raises BadValue."""
-    if rules is None or all(mask.how is not Masking.HASH for mask in rules.masks):
+    if not hashes(rules):
         return
     if key is None or len(key) < KEY_BYTES_MIN:
         fact = "none is given" if key is None else f"it has {len(key)} bytes"
