@@ -252,7 +252,7 @@ async def test_a_trial_names_its_arm_in_the_list_and_in_a_comparison(tab: Tab, r
     """Trials of one experiment are told apart without opening them."""
     del runs
     await tab.open("/runs", text="greet-15")
-    assert "greeting, arm bold, task t7, trial 0" in await tab.text(".run-row")
+    assert "greeting · bold · t7" in await tab.text(".run-row")
     await tab.open("/runs/greet-14/diff/greet-15")
     trial = await tab.text("tr:has-text('trial')")
     assert trial.split("\t")[1:3] == [

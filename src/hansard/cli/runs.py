@@ -122,7 +122,10 @@ def _at_work(run: ListedRun) -> str:
 
 
 def _trial(of: RunAssigned | None) -> str:
-    return " · ".join(filter(None, (of.experiment, of.arm, of.task))) if of is not None else ""
+    if of is None:
+        return ""
+    trial = f"trial {of.trial}" if of.trial else ""
+    return " · ".join(filter(None, (of.experiment, of.arm, of.task, trial)))
 
 
 def _explain_absence(made: Runs, filters: str) -> None:

@@ -8,7 +8,7 @@ import { useLive, useTitle } from "../app/shell";
 import { VirtualList, type Place } from "../ui/list";
 import type { Assigned, Stated } from "../run/answers";
 import { Chip, Empty, Pill, Rec, Select, Shown, Time } from "../ui/pieces";
-import { assignment, count, duration, plural, short } from "../ui/text";
+import { count, duration, plural, short } from "../ui/text";
 
 // A row as of `hansard runs --json`.
 export interface RunRow {
@@ -73,11 +73,12 @@ function Figure({ number, name, kind }: { number: number | null; name: string; k
 function Row({ run, isCurrent, place }: { run: RunRow; isCurrent: boolean; place: Place }) {
   const labels = Object.entries(run.labels);
   const agents = Object.keys(run.agents);
+  const { experiment, arm, task, trial } = run.assigned ?? {};
   return (
     <div role="listitem" {...place}><a class={`vrow run-row${isCurrent ? " current" : ""}`} href={address(`/runs/${encodeURIComponent(run.run)}`)} aria-current={isCurrent ? "true" : undefined}>
       <span class="run-status"><Pill status={run.status} /></span>
       <span class="run-name">
-        <span class="run-title"><Rec text={run.workflow || "(no workflow)"} class="strong" /> {run.assigned && <Rec text={assignment(run.assigned)} />} <Rec text={run.run} class="mono dim" /></span>
+        <span class="run-title"><Rec text={run.workflow || "(no workflow)"} class="strong" /> {run.assigned && <Rec text={[experiment, arm, task, trial && `trial ${trial}`].filter(Boolean).join(" · ")} />} <Rec text={run.run} class="mono dim" /></span>
         <span class="run-more dim">
           {run.forked_from ? <span>fork of <Rec text={short(run.forked_from)} class="mono" /></span> : null}
           {run.at_work.length ? <span>at work: <Rec text={run.at_work.join(", ")} /></span> : agents.length ? <span><Rec text={agents.join(", ")} /></span> : null}
