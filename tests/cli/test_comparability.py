@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import hansard
+from hansard._version import SERVER_VERSION
 from tests.cli.support import Call
 
 pytestmark = pytest.mark.later
@@ -214,3 +215,16 @@ def test_both_answers_are_one(call, record, seed, rounds):
         program.play(record, fork, mails=chance.randint(0, 3), asks=chance.randint(0, 3))
         assert agree(call, rows(record, fork), parent, fork)["respects"]
         known.append(fork)
+
+
+def test_a_tool_of_hansard_has_its_version_as_code(call: Call, record: hansard.Record):
+    """A call of the board is compared by the version of Hansard on record."""
+
+    def noted() -> str:
+        with record.run("notes", agent="ada", role="writer") as session:
+            session.board.put("topic", "prices")
+            return session.run
+
+    text = call("run", "diff", noted(), noted()).out
+    assert f"those of Hansard of version {SERVER_VERSION}; other code is not recorded" in text
+    assert "no source of" not in text

@@ -18,13 +18,13 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive
 from hansard.bus.log import AtPosition, Stored
 from hansard.bus.reads import began, last, own
-from hansard.domain.agent import Alternative, DecisionMade, MessageAdded
+from hansard.domain.agent import Alternative, DecisionMade, MessageAdded, SessionBegan
 from hansard.domain.choices import counted, listed
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import RunStream, run_of
 from hansard.domain.payload import as_blob, rolling
 from hansard.domain.run import RunAssigned, RunState
-from hansard.domain.steps import Failure, Step, ToolDeclared, Withheld
+from hansard.domain.steps import KINDS_IN_RECORD, Failure, Step, ToolDeclared, Withheld
 from hansard.inspect import trace
 from hansard.inspect.answer import Answer, by_name, plain_text
 from hansard.inspect.state import summed
@@ -775,16 +775,19 @@ def _build_side(ours: Mapping[str, AgentHistory], theirs: Mapping[str, AgentHist
     for name, agent in ours.items():
         cut = cuts[name]
         declared: dict[str, list[tuple[int, ToolDeclared]]] = {}
+        sessions: list[tuple[int, str]] = []
         for version, stored in agent.events.items():
             event = revive(stored.event)
-            if isinstance(event, ToolDeclared):
+            if isinstance(event, SessionBegan):
+                sessions.append((version, event.server_version))
+            elif isinstance(event, ToolDeclared):
                 declared.setdefault(event.tool, []).append((version, event))
         for noted in agent.state.facts:
             if isinstance(noted.fact, MessageAdded):
                 _add_message(side, noted.fact, after=noted.version > cut)
         for step in agent.steps:
             if step.version > cut:
-                _add_step(side, step, declared.get(step.tool, []))
+                _add_step(side, step, declared.get(step.tool, []), sessions)
     return side
 
 
@@ -807,7 +810,16 @@ def _add_message(side: _Side, message: MessageAdded, *, after: bool) -> None:
         _add_model(side, recorded(message.fields))
 
 
-def _add_step(side: _Side, step: Step, declared: list[tuple[int, ToolDeclared]]) -> None:
+_HANSARD = "Hansard"
+"""Source of its own tools, whose version is that of the session's process."""
+
+
+def _add_step(
+    side: _Side,
+    step: Step,
+    declared: list[tuple[int, ToolDeclared]],
+    sessions: list[tuple[int, str]],
+) -> None:
     _add_model(side, recorded(step.arguments))
     if step.withheld is not None:
         side.withheld[step.withheld] += 1
@@ -815,6 +827,9 @@ def _add_step(side: _Side, step: Step, declared: list[tuple[int, ToolDeclared]])
     if place:
         tool = declared[place - 1][1]
         parts = (tool.version, tool.source, tool.effects.value)
+        session = bisect.bisect_right(sessions, step.version, key=lambda one: one[0])
+        if step.kind in KINDS_IN_RECORD and session and (by := sessions[session - 1][1]):
+            parts = (by, _HANSARD, tool.effects.value)
         side.code.setdefault(step.tool, set()).add(parts)
 
 
@@ -837,7 +852,11 @@ def _code(a: _Side, b: _Side) -> Respect:
     if blind or not both:
         why = f"no source of {_listed(blind)}" if blind else "they called no tool that both called"
         return Respect("code", Sameness.NOT_ON_RECORD, why)
-    because = f"{counted(len(both), 'tool')} that both called; other code is not recorded"
+    own = sorted({v for tool in both for v, source, _ in a.code[tool] if source == _HANSARD})
+    of_hansard = f", those of Hansard of version {_listed(own)}" if own else ""
+    because = (
+        f"{counted(len(both), 'tool')} that both called{of_hansard}; other code is not recorded"
+    )
     return Respect("code", Sameness.SAME, because)
 
 
