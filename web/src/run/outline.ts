@@ -133,7 +133,7 @@ export class Outline {
       const number = this.size++;
       const type = types[rows.type[row]];
       const kind = this.kinds[type];
-      const lane = this.lane(kind === 3 ? OUTER : rows.agents[rows.agent[row]]);
+      const lane = this.lane(kind === 3 ? OUTER : rows.agents[rows.agent[row]] || OUTER);
       this.position[number] = position;
       this.index[number] = index;
       this.time[number] = rows.time[row];

@@ -234,7 +234,7 @@ export function Timeline() {
   return (
     <section id="time" aria-label="Timeline" style={{ "--lanes": `${lanes * LANE_HEIGHT + 6}px` }}>
       <div class="over">
-        <div id="names" class="names" aria-hidden="true">{shown.map((name) => <Rec key={name} text={name || "(not shown)"} />)}</div>
+        <div id="names" class="names" aria-hidden="true">{shown.map((name) => <Rec key={name} text={name} />)}</div>
         <div class="lanes"><Lanes model={model} /><Slider model={model} /></div>
         {isByTime && <Axis model={model} />}
       </div>
