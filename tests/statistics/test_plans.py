@@ -5,6 +5,7 @@ units.
 from datetime import timedelta
 from typing import Any
 
+import duckdb
 import pytest
 import scipy  # type: ignore[import-untyped]  # untyped; `stats` loads where first used
 
@@ -159,3 +160,15 @@ def test_accounting_counts_what_became_of_runs(store):
     assert [a[name] for name in names] == [3, 2, 1, 1, 0, 1, 2]
     assert [b[name] for name in names] == [1, 1, 0, 0, 1, 0, 1]
     assert (a["tasks_lacking"], a["trials_twice"], b["tasks_lacking"]) == (1, 1, 2)
+
+
+def test_an_unknown_experiment_or_metric_is_an_error_that_names_the_known(store):
+    """A misspelt name is not answered with no rows, or with a verdict on nothing."""
+    made = [Trial(arm=arm, task="t", trial=0, scores={"reward": 1.0}) for arm in "ab"]
+    support.plant(store, made)
+    for macro in ("comparisons", "arm_summary", "trial_scores"):
+        with pytest.raises(duckdb.Error, match="no experiment 'nosuch': known are e"):
+            store.all(f"FROM {macro}('nosuch')")
+        with pytest.raises(duckdb.Error, match=r"no metric 'rewrd': known are .*reward"):
+            store.all(f"FROM {macro}('e', only_metric := 'rewrd')")
+        assert store.all(f"FROM {macro}('e', only_metric := 'reward')")

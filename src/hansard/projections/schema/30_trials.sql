@@ -224,10 +224,30 @@ CREATE MACRO counted_value(counting, value, ended, pending, worst, extreme) AS C
     ELSE if(ended, value, NULL) END;
 COMMENT ON MACRO counted_value IS 'Value of a trial. failure: the score, else worst (left out if NULL or open); excluded: the score of a completed run; worst-case: extreme for runs not completed.';
 
+CREATE MACRO known_metrics(the_experiment) AS TABLE
+SELECT m.metric FROM metrics AS m WHERE m.experiment = the_experiment
+UNION
+SELECT o.metric FROM outcomes AS o JOIN assigned_runs AS r ON r.run = o.run WHERE r.experiment = the_experiment
+UNION
+SELECT unnest(['completion', 'success', 'cost', 'tokens', 'input_tokens', 'output_tokens', 'latency_ms', 'tool_error_rate']);
+COMMENT ON MACRO TABLE known_metrics IS 'Helper of other macros: the metrics that a plan names, that runs have, or that need no score.';
+
+CREATE MACRO known_question(the_experiment, only_metric) AS CASE
+    WHEN NOT EXISTS (SELECT 1 FROM assigned_runs AS r WHERE r.experiment = the_experiment UNION ALL SELECT 1 FROM experiments AS e WHERE e.experiment = the_experiment)
+        THEN error(concat('there is no experiment ''', the_experiment, ''': known are ', coalesce((
+            SELECT string_agg(k.experiment, ', ' ORDER BY k.experiment)
+            FROM (SELECT r.experiment FROM assigned_runs AS r UNION SELECT e.experiment FROM experiments AS e) AS k), 'none')))
+    WHEN NOT EXISTS (SELECT 1 FROM known_metrics(the_experiment) AS m WHERE m.metric = coalesce(only_metric, m.metric))
+        THEN error(concat('there is no metric ''', only_metric, ''': known are ', (
+            SELECT string_agg(m.metric, ', ' ORDER BY m.metric) FROM known_metrics(the_experiment) AS m)))
+    ELSE true END;
+COMMENT ON MACRO known_question IS 'Helper of other macros: true, or an error that names the known experiments or metrics.';
+
 CREATE MACRO trial_scores(the_experiment, only_metric := NULL, by_label := NULL, directions := NULL, counted_as := NULL, each := NULL) AS TABLE
 WITH plan AS (
     SELECT e.cluster, coalesce(counted_as, e.missing, 'failure') AS missing,
-        coalesce(e.unit, 'run') AS unit, e.experiment IS NOT NULL AS registered
+        coalesce(e.unit, 'run') AS unit, e.experiment IS NOT NULL AS registered,
+        known_question(the_experiment, only_metric) AS known
     FROM (SELECT 1) LEFT JOIN experiments AS e ON e.experiment = the_experiment
 ), mine AS MATERIALIZED (
     SELECT
@@ -236,7 +256,7 @@ WITH plan AS (
         if(p.cluster IS NULL, r.task, coalesce(label_of(r.labels, p.cluster), '(none) ' || r.task)) AS cluster
     FROM assigned_runs AS r
     CROSS JOIN plan AS p
-    WHERE r.experiment = the_experiment
+    WHERE r.experiment = the_experiment AND p.known
 ), scored AS MATERIALIZED (
     SELECT DISTINCT o.metric FROM outcomes AS o SEMI JOIN mine AS m ON m.run = o.run
 ), requested AS MATERIALIZED (
