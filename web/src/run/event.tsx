@@ -70,7 +70,7 @@ function Outcome({ events }: { events: EventAnswer[] }) {
     if (name === "step.yielded") yielded = yielded.concat(data.items ?? []);
     else if (name === "step.attempted") {
       yielded = [];
-      out.push(<h3>Attempt {data.attempt} failed</h3>, <ErrorNode error={data.error} />);
+      out.push(<h3>Attempt {data.attempt} ended without a result</h3>, <ErrorNode error={data.error} />);
     } else if (name === "step.completed") {
       if (!yielded.length) out.push(<Payload label="result" value={data.result ?? null} open />);
       if (data.closed) out.push(<p class="dim">its reader stopped early</p>);

@@ -1,0 +1,1 @@
+import{m22 as o}from"./core-VXOLCHDW.js";var r=o.assignment,e=o.clock,n=o.count,s=o.differences,p=o.duration,c=o.eachWord,i=o.firstWords,x=o.firsts,a=o.grouped,d=o.inLine,f=o.moment,m=o.parsed,l=o.plural,u=o.preview,g=o.printable,h=o.short;export{r as a,n as b,s as c,p as d,a as e,d as f,f as g,m as h,l as i,u as j,g as k,h as l};
