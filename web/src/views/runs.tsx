@@ -162,7 +162,7 @@ export default function Runs() {
         {() => runs.length ? (
           <div class="panel-box">
             <VirtualList size={runs.length} height={ROW_HEIGHT} current={here} label="Runs" class="runs-list" row={(index, place) => <Row key={runs[index].run} run={runs[index]} isCurrent={index === here} place={place} />} />
-            {next && (size < SHOWN_MAX ? <button type="button" class="more" disabled={read.loading} onClick={() => setMore({ filter, size: size + PAGE })}>Show the next {PAGE}</button> : <p class="note">No more than {count(SHOWN_MAX)} runs are shown: filter {read.data?.found === null ? "" : "or order "}them to see others.</p>)}
+            {next && (size < SHOWN_MAX ? <button type="button" class="more" onClick={() => setMore({ filter, size: size + PAGE })}>Show the next {PAGE}</button> : <p class="note">No more than {count(SHOWN_MAX)} runs are shown: filter {read.data?.found === null ? "" : "or order "}them to see others.</p>)}
           </div>
         ) : (
           <Empty>{filters.length ? `No run matches ${filters.join(", ")}${leftOut(read.data!) ? `: ${leftOut(read.data!)}` : ""}.` : <>This workspace has no runs. `hansard demo` and `hansard quickstart` record some.</>}</Empty>
