@@ -36,7 +36,7 @@ class Grant(ShareGranted, frozen=True, kw_only=True, omit_defaults=False):
     Attributes:
         grant: Its id.
         ended: The reason why it is not in force; empty if it is.
-        changed_at: The time at which it was given or withdrawn, ISO 8601.
+        changed_at: The time at which this workspace recorded the grant or its withdrawal, ISO 8601.
         is_new: Whether the call that returns this gave, withdrew or completed it.
     """
 
