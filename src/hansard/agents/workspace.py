@@ -369,7 +369,7 @@ class Held(Protocol):
 
 
 class Hold(Protocol):
-    """Notes that an agent is at work here."""
+    """Function that marks an agent as at work in this process."""
 
     async def __call__(self, stream: AgentStream, *, is_hosted: bool) -> Held | None:
         """Return the note; None if it cannot be made here.

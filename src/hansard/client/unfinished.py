@@ -250,7 +250,7 @@ async def processes(
 
 
 async def at_work(workspace: Workspace, settings: Settings, run: str) -> dict[str, bool | None]:
-    """Return of agents that have not left a run whether their process is at work; None if that is
+    """Map each agent that has not left a run to whether its process is at work; None if that is
     not known here.
     """
     life = await workspace.states.life(run)

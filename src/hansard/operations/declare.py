@@ -259,7 +259,7 @@ REGISTRY: dict[str, Operation] = {}
 
 
 class _Least:
-    """A request of any operation, with the fewest needs that one of it can have."""
+    """Arguments with which an operation requires the fewest permissions."""
 
     space = path = reason = "any"
 

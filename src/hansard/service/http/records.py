@@ -108,7 +108,7 @@ class Pool(Generic[K, T]):
             shared.used_s = time.monotonic()
 
     def close(self, key: K) -> None:
-        """Begin to close what is open under a key; the next use opens it again."""
+        """Start closing the member with this key; its next use opens a new one."""
         self.kept.pop(key).ending.set()
 
     async def aclose(self) -> None:
@@ -239,7 +239,7 @@ class OpenWorkspace:
         return self.settings.workspace
 
     def part(self, kind: type[T], make: Callable[[], T]) -> T:
-        """Return what is kept for this workspace, one of a kind; it is made once."""
+        """Return the workspace's object of a type, made on first use."""
         if kind not in self._parts:
             self._parts[kind] = make()
         part: T = self._parts[kind]

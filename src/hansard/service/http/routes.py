@@ -41,7 +41,7 @@ MODULES: tuple[str, ...] = (
 """Modules of reads and writes. Add one here."""
 
 LEFT = "the client has left"
-"""Fact of a refusal that nobody reads."""
+"""Fact of the refusal of a request whose client has disconnected."""
 
 SMALL_BODY_BYTES = 64 * 1024
 """Largest body that is read without a place."""

@@ -24,7 +24,7 @@ from hansard.service.http.routes import Caller, Context, body_of, read
 from hansard.web.pages import login_page
 
 FORM_BYTES_MAX, FORM_FIELDS_MAX = 4_096, 10
-"""Largest form of a login, and its most fields."""
+"""Limits of a login form: its size in bytes, and its number of fields."""
 
 GZIP_BYTES_MIN = 1_000
 """Files from this size on are compressed."""
